@@ -146,10 +146,13 @@ def passes_section(folder: str) -> str:
 FOLDERS = sorted(path.parent.name for path in (ROOT / "fuser").glob("*/__init__.py"))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+ROOMS = sorted(str(path.parent.relative_to(ROOT / "fuser")) for path in (ROOT / "fuser").glob("*/*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS + ROOMS)
 def test_files_named_by_folders_exist(folder: str) -> None:
     names = re.findall(r"(?<![\w./-])([\w/.-]+\.(?:py|md))\b", folder_docstring(folder))
-    places = (ROOT / "fuser" / folder, *PLACES)
+    places = (ROOT / "fuser" / folder, (ROOT / "fuser" / folder).parent, *PLACES)
     # `segments.py` is a stage of a compilation.
     assert [n for n in names if n != "segments.py" and not any((place / n).exists() for place in places)] == []
 
@@ -159,7 +162,13 @@ def test_lowering_lists_its_passes_in_order() -> None:
 
     assert tuple(re.findall(r"^    (\w+)  ", passes_section("lowering"), re.MULTILINE)) == PASSES
     for name in PASSES:
-        assert (ROOT / "fuser" / "lowering" / f"{name}.py").exists()
+        assert [*(ROOT / "fuser" / "lowering").rglob(f"{name}.py")]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_list_their_files(room: str) -> None:
+    files = {path.name for path in (ROOT / "fuser" / room).glob("*.py")} - {"__init__.py"}
+    assert sorted(name for name in files if not re.search(rf"(?<![\w/]){name}\b", folder_docstring(room))) == []
 
 
 def test_optimize_lists_its_passes() -> None:

@@ -27,8 +27,8 @@ What fails (segment_failures.py)
     failed on. So is a kernel of several exprs that asks more of a thread than there is (ir/kernel_demand.py): registers
     across iterations and barriers, or instructions than the cache of an SM holds. An attempt goes over all segments, so
     that all that fail are cut together; what has failed for a schedule and a layout is not tried again for other sizes.
-    An expr that is left alone is a kernel of its own (schedule/expr_eval.py). A bug is told by a warning with a script
-    that shows it again (reproducer.py); FUSER_VERIFY and FUSER_FAULT make it an error. A kernel that spills is compiled
+    An expr that is left alone is a kernel of its own (schedule/schedulers/expr_eval.py). A bug is told by a warning with a
+    script that shows it again (reproducer.py); FUSER_VERIFY and FUSER_FAULT make it an error. A kernel that spills is compiled
     again for fewer blocks on an SM, where its caller did not ask for their number.
 
 Tuning (tuning.py, docs/decisions/0016-tuning.md)

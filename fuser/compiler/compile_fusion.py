@@ -39,7 +39,7 @@ from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
-from fuser.schedule.reduction_steps import InSteps
+from fuser.schedule.cost.reduction_steps import InSteps
 from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]

@@ -43,9 +43,9 @@ from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
+from fuser.schedule.cost.reduction_steps import worth_steps
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
 from fuser.schedule.print_params import params_text
-from fuser.schedule.reduction_steps import worth_steps
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
 from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location

@@ -26,7 +26,7 @@ How a program is made
     inline.py            `program.inlined(...)`: a program as a part of another, such as a case of a `Switch`
     saved_programs.py    `fuser.save` and `fuser.load`: text, kernels and the binaries that were made of them in one
                          file, for a process that imports no compiler
-    An output that updates an input is written straight into it where its kernel allows that (lowering/in_place.py) and
+    An output that updates an input is written straight into it where its kernel allows that (lowering/memory/in_place.py) and
     nothing reads the input later. Else it is computed into a temporary, which is copied over at the end, after every
     read.
 

@@ -40,7 +40,7 @@ Schedule
                          queries in scheduled_fusion.py, verbs in schedule_transforms.py, schedule_memory.py,
                          schedule_tensors.py, schedule_propagation.py. verify_schedule.py has the rules
     iteration_graph.py   which iteration domains are the same. Loop sharing (inlining.py), indices
-                         (lowering/indexing.py) and predicates are walks over this graph
+                         (lowering/loop_nests/indexing.py) and predicates are walks over this graph
     device_info.py       the limits of a device as plain data
     fact_collection.py   which facts a schedule asks for, and which hold; facts.py defines them
 
@@ -48,9 +48,8 @@ Kernel: loops, registers and shared arrays, loads and stores, barriers
     kernel.py            grammar and semantics; nodes in kernel_statements.py and kernel_values.py. verify_kernel.py
                          checks it, print_kernel.py prints it
     kernel_accesses.py   what a statement reads and writes, for all passes; statement_scopes.py with which threads it
-                         communicates; uniformity.py what differs between threads; kernel_rewrites.py replaces
-                         statements and symbols
-    launch_plan.py       how a launch is computed from its arguments
+                         communicates; uniformity.py what differs between threads
+    launch_plan.py       how a launch is computed from its arguments; extent_steps.py what the host computes for it
     record_files.py      records as bytes and back: what is kept on disk, pickled and saved
 """
 

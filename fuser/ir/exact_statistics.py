@@ -71,7 +71,7 @@ def shifted_sums(builder: ScheduledFusion) -> frozenset[str]:
 @while_unchanged
 def exact_sums(builder: ScheduledFusion) -> frozenset[str]:
     """Means of Doubles whose threads are joined by sums of values and of squares, with what those lose, if all of them can
-    have one shift (lowering/common_shift.py).
+    have one shift (lowering/combiners/common_shift.py).
 
     Those that meet their values again are left out, as in `value_digits`.
     """

@@ -10,7 +10,8 @@ rounding of the first sum left over. Welford's update needs a division per eleme
 row that is held in registers can be summed twice for less, and more accurately. A row with infinities keeps `shift` as mean.
 
 Where a difference x - mean shows to more than 16 bits there is no sum of d: sums carry along what rounding loses, and e is what
-the first sum and its division have lost (`rest_of`; `fuser.lowering.carried_rests`). The difference itself takes it in.
+the first sum and its division have lost (`rest_of`; `fuser.lowering.loop_nests.carried_rests`). The difference itself
+takes it in.
 
 The sum of exponentials below a maximum is that again: the maximum first, then exponentials that serve other uses too.
 """

@@ -16,26 +16,26 @@ from fuser.ir.kernel import Kernel, Stmt
 from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
-from fuser.lowering.allocate_shared import SharedLayout, allocate_shared
-from fuser.lowering.build_loop_nests import NestBuilder
+from fuser.lowering.collectives.expand_collectives import Expanded, expand_collectives
+from fuser.lowering.collectives.finish_by_owners import finish_by_owners
+from fuser.lowering.collectives.values_by_owners import values_by_owners
 from fuser.lowering.context import LoweringContext
-from fuser.lowering.expand_collectives import Expanded, expand_collectives
-from fuser.lowering.fill_held_values import fill_held_values
-from fuser.lowering.finish_by_owners import finish_by_owners
 from fuser.lowering.finish_kernel import finish_kernel
-from fuser.lowering.first_values import first_values
-from fuser.lowering.in_place import in_place_outputs
-from fuser.lowering.insert_grid_barriers import insert_grid_barriers
-from fuser.lowering.insert_syncs import insert_syncs
-from fuser.lowering.keep_turns import keep_turns
-from fuser.lowering.merge_predicates import merge_predicates
-from fuser.lowering.peel_loops import peel_loops
-from fuser.lowering.pipeline_copies import pipeline_copies
-from fuser.lowering.prefetch_loads import prefetch_loads
-from fuser.lowering.read_early import read_early
-from fuser.lowering.unswitch_loops import unswitch_loops
-from fuser.lowering.values_by_owners import values_by_owners
-from fuser.lowering.whole_blocks import whole_blocks
+from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
+from fuser.lowering.memory.allocate_shared import SharedLayout, allocate_shared
+from fuser.lowering.memory.in_place import in_place_outputs
+from fuser.lowering.memory.keep_turns import keep_turns
+from fuser.lowering.memory.pipeline_copies import pipeline_copies
+from fuser.lowering.memory.prefetch_loads import prefetch_loads
+from fuser.lowering.memory.read_early import read_early
+from fuser.lowering.predicates.fill_held_values import fill_held_values
+from fuser.lowering.predicates.first_values import first_values
+from fuser.lowering.predicates.merge_predicates import merge_predicates
+from fuser.lowering.predicates.peel_loops import peel_loops
+from fuser.lowering.predicates.unswitch_loops import unswitch_loops
+from fuser.lowering.predicates.whole_blocks import whole_blocks
+from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
+from fuser.lowering.sync.insert_syncs import insert_syncs
 
 _T = TypeVar("_T")
 
@@ -100,8 +100,8 @@ def lower_fusion(
         if verifies:
             offsets = layout.offsets if is_placed else None
             private, crossing = lowered.private_buffers | expanded.told, lowered.crossing
-            from fuser.lowering.invariants import check_invariants
-            from fuser.lowering.pass_result import PassResult
+            from fuser.lowering.checks.invariants import check_invariants
+            from fuser.lowering.checks.pass_result import PassResult
 
             result = PassResult(body, offsets, private, exchanged, context.one_thread, crossing)
             # Most passes leave most bodies as they are, which are right still.

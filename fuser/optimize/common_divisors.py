@@ -30,7 +30,7 @@ from fuser.optimize.compute_before_broadcast import tensor_of
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _DIVISIONS = ("div", "truediv")
-# Lowering carries what these lose (`lowering/carried_rests.py`), and a division takes that in.
+# Lowering carries what these lose (`lowering/loop_nests/carried_rests.py`), and a division takes that in.
 _CARRYING = (*_DIVISIONS, "add", "sub", "mul", "sqrt", "rsqrt", FMA.name)
 
 

@@ -4,8 +4,8 @@ Before: t4 = mul(t3, weight); t5 = add(t4, bias)
 After:  t5 = fma(t3, weight, bias)
 
 The compiler contracts them anyway. Where results show to more than 16 bits lowering carries along what rounding loses
-(`lowering/carried_rests.py`), and has to know what is rounded: a sum that takes in such a product needs an instruction more,
-not six.
+(`lowering/loop_nests/carried_rests.py`), and has to know what is rounded: a sum that takes in such a product needs an
+instruction more, not six.
 """
 
 from __future__ import annotations

@@ -12,22 +12,14 @@ asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Pla
 `DeviceInfo`, its limits as plain data, so that any GPU can be compiled for on any machine. The table of
 docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
 
-Where to look
-    structure        stages.py (passes over the full-size data), reduced_dims.py, sides.py (rows and columns at once),
-                     held_rows.py (what stays on chip), reads.py (displaced reads), reference.py (the tensor on which
-                     loops are decided)
-    memory           layout.py (runs of dims, widths of accesses), alignment.py (rows that begin anywhere), rows.py,
-                     windows.py, thread_tile.py (innermost dims of few elements: stacked, interleaved, packed values)
-    rows on chip     inner_persistent.py decides; in registers row_shapes.py and few_rows.py; in shared memory, filled
-                     by asynchronous copies, rows_in_shared.py and cut_rows.py; over groups of blocks rows_over_grid.py
-                     and cut_rows_over_grid.py; the verbs of all of them row_loops.py. reads_last.py keeps rows that are
-                     read in the second-level cache
-    columns          plan_columns.py, columns_over_cluster.py; gradients rows_in_blocks.py and columns_in_blocks.py
-    reductions       plan_reduction.py and plan_columns.py choose threads, blocks and unrolling; chained_reduction.py
-                     joins results of rows; total_reductions.py splits a total beside reductions of rows;
-                     reduction_steps.py says when two steps, each a kernel, are better
-    length of text   text_length.py: how many elements an iteration repeats its ops for follows from the instruction
-                     cache
+Rooms, the upper ones import the lower
+    segment.py      the fusion cut into segments; cuts.py: where
+    registry.py     the schedulers, in the order in which they are asked
+    schedulers/     each scheduler: what it accepts, proposes and records
+    cost/           what a choice of threads, blocks and residency costs, and the choice of least time
+    transforms/     verbs that several schedulers share
+    analysis/       what the structure of a segment and the memory of its arguments say
+    params.py       segments, refusals, parameters; neighbours.py: parameters near those, for tuning; print_params.py
 
 Stages
     A stage of a reduction segment is a pass over the full-size data between reductions that depend on each other. A
@@ -39,8 +31,8 @@ Segmentation (segment.py)
     1.  The whole fusion, if some scheduler accepts it. Views of inputs, and reshapes that only outputs are made of, are
         segments of their own.
     2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
-        (independent_outputs.py). Their kernels need nothing of each other and run co-resident, two by two: see
-        `starts_next` and `beside` of ir/launch_plan.py.
+        (analysis/independent_outputs.py). Their kernels need nothing of each other and run co-resident, two by two:
+        see `starts_next` and `beside` of ir/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler takes all the rest.
     4.  Cuts (cuts.py): outputs that share nothing that has to be stored are cut each by itself; what is left, below the
@@ -49,9 +41,9 @@ Segmentation (segment.py)
     5.  What cannot be cut so, and all where that makes fewer kernels: exprs, depth first from the outputs, in runs as
         long as some scheduler accepts the run. Doubling and halving finds the length: n log n questions.
 
-    An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning (expr_eval.py):
-    no valid program is refused. compiler/segment_failures.py says when a fusion is cut again. `fd.explain` shows every
-    refusal in segments.py, and what was chosen and why in params.py.
+    An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning
+    (schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is
+    cut again. `fd.explain` shows every refusal in segments.py, and what was chosen and why in params.py.
 
 Library calls
     What a library computes (ir/library_ops.py) is a segment without a kernel. What lies between calls is taken in

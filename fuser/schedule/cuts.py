@@ -45,7 +45,7 @@ from fuser.ir.fusion import (
 from fuser.ir.integers import Symbol
 from fuser.ir.iteration_graph import Group
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
-from fuser.schedule.reads import is_displaced
+from fuser.schedule.analysis.reads import is_displaced
 
 Part = tuple[Fusion, tuple[Symbol, ...]]
 """Exprs as a fusion of their own, with the extents that it is told."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
-from fuser.schedule.chained_reduction import ChainedReductionScheduler
-from fuser.schedule.expr_eval import ExprEvalScheduler
-from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
-from fuser.schedule.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.no_op import NoOpScheduler
-from fuser.schedule.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.params import Params, Scheduler
-from fuser.schedule.pointwise import PointwiseScheduler
-from fuser.schedule.reduction import ReductionScheduler
-from fuser.schedule.scan import ScanScheduler
-from fuser.schedule.transpose import TransposeScheduler
+from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
+from fuser.schedule.schedulers.expr_eval import ExprEvalScheduler
+from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers.no_op import NoOpScheduler
+from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
+from fuser.schedule.schedulers.pointwise import PointwiseScheduler
+from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.schedulers.scan import ScanScheduler
+from fuser.schedule.schedulers.transpose import TransposeScheduler
 
 SCHEDULERS: tuple[Scheduler, ...] = (
     NoOpScheduler(),

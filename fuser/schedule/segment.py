@@ -3,7 +3,7 @@
 The whole fusion first; else it is cut (`cuts.py`). What cannot be cut so is taken in order, each segment growing as long as
 some scheduler accepts it. Runs of the definition order are acyclic whatever the graph. The length of a run is found by doubling
 and halving, so the number of questions to schedulers grows as n log n with the number of exprs. An expr that no scheduler takes
-is a kernel of its own, made by the last resort (`expr_eval.py`).
+is a kernel of its own, made by the last resort (`schedulers/expr_eval.py`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from fuser.ir.once import once
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
+from fuser.schedule.analysis.independent_outputs import independent_outputs
+from fuser.schedule.analysis.reads import displaced_intermediate
+from fuser.schedule.analysis.reduced_dims import is_repeated
 from fuser.schedule.cuts import cut_fusion
-from fuser.schedule.independent_outputs import independent_outputs
-from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
-from fuser.schedule.reads import displaced_intermediate
-from fuser.schedule.reduced_dims import is_repeated
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
+from fuser.schedule.schedulers.no_op import viewed_input
 
 
 @record(eq=False)

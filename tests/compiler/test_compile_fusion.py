@@ -21,8 +21,8 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
-from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
 
 Float = DataType.Float

@@ -20,7 +20,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.device_tensor import DeviceTensor
-from fuser.schedule.pointwise import PointwiseScheduler
+from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place, place_all
 from tests.fusion_corpus import ALIGNED, case

@@ -15,8 +15,8 @@ from fuser.codegen import generate
 from fuser.compiler import kernel_compiler, program_cache
 from fuser.errors import CompilationError, InputValueError, InternalError, NotSupportedError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from tests.fusion_corpus import assert_close, expected
 
 Array = np.ndarray[Any, Any]
@@ -187,7 +187,7 @@ def test_single_exprs_are_what_is_left(stage: str, monkeypatch: pytest.MonkeyPat
 def test_the_last_resort_is_an_error_where_proposals_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single expr that all schedulers refuse."""
     from fuser.schedule.params import Refused
-    from fuser.schedule.pointwise import PointwiseScheduler
+    from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 
     monkeypatch.setattr(PointwiseScheduler, "accepts", lambda *_: Refused("not today"))
     with FusionDefinition() as fd:

@@ -7,7 +7,7 @@ import pytest
 
 from fuser import FusionDefinition
 from fuser.ir.dtypes import DataType
-from tests.lowering.test_moments import BF16, F16, TYPES, Float, exact
+from tests.lowering.combiners.test_moments import BF16, F16, TYPES, Float, exact
 
 
 def statistics(dtype: DataType) -> FusionDefinition:

@@ -14,12 +14,12 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
-from fuser.schedule import inner_outer_persistent
+from fuser.schedule.schedulers import inner_outer_persistent
 from tests.harness import run_on
 from tests.oracle import Array
-from tests.schedule import test_few_rows as few_rows
-from tests.schedule import test_inner_outer_persistent as inner_outer
-from tests.schedule import test_outer_persistent as outer
+from tests.schedule.cost import test_few_rows as few_rows
+from tests.schedule.schedulers import test_inner_outer_persistent as inner_outer
+from tests.schedule.schedulers import test_outer_persistent as outer
 
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
 TOLERANCE = {Float: 5e-5, Half: 3e-3, BFloat16: 2e-2}

@@ -10,7 +10,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.device import get_device
 from tests.harness import run_on
-from tests.schedule.test_inner_persistent import (
+from tests.schedule.cost.test_rows_in_shared import shapes_of
+from tests.schedule.schedulers.test_inner_persistent import (
     Definition,
     add_norm,
     described,
@@ -19,7 +20,6 @@ from tests.schedule.test_inner_persistent import (
     reference,
     softmax,
 )
-from tests.schedule.test_rows_in_shared import shapes_of
 
 
 def norm_beside_floats(fd: FusionDefinition, dtype: DataType) -> None:

@@ -1,4 +1,5 @@
-"""Turned tiles on a GPU: the fusions of tests/schedule/test_transpose.py at sizes with many tiles and ragged edges."""
+"""Turned tiles on a GPU: the fusions of tests/schedule/schedulers/test_transpose.py at sizes with many tiles and
+ragged edges."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.runtime.device import Device, get_device
 from tests.device_layouts import place_all
-from tests.schedule.test_transpose import (
+from tests.schedule.schedulers.test_transpose import (
     Array,
     Define,
     added,

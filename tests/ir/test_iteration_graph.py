@@ -8,7 +8,7 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ONE, const, exclusive_or, symbol
 from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.indexing import Indexer
+from fuser.lowering.loop_nests.indexing import Indexer
 
 Float = DataType.Float
 

@@ -130,7 +130,7 @@ def test_claims_of_random_schedules_hold():
 
 def test_a_wrong_cancellation_is_caught(monkeypatch):
     """Lowering whose integer rules forgot a remainder."""
-    from fuser.lowering import indexing
+    from fuser.lowering.loop_nests import indexing
 
     class Forgetful(indexing.Indexer):
         def _quotient(self, group, is_outer, index, extent):
@@ -138,7 +138,7 @@ def test_a_wrong_cancellation_is_caught(monkeypatch):
             wrong: Int = right if is_outer else index
             return self._logged(group, wrong, ("//" if is_outer else "%", index, extent))
 
-    monkeypatch.setattr("fuser.lowering.nest_predicates.Indexer", Forgetful)
+    monkeypatch.setattr("fuser.lowering.loop_nests.nest_predicates.Indexer", Forgetful)
     caught = 0
     for seed in range(40):
         case = generate(seed)
@@ -152,7 +152,7 @@ def test_a_wrong_cancellation_is_caught(monkeypatch):
 
 
 def test_a_wrongly_dropped_predicate_is_caught(monkeypatch):
-    monkeypatch.setattr("fuser.lowering.nest_predicates.prove_less", lambda a, b: True)
+    monkeypatch.setattr("fuser.lowering.loop_nests.nest_predicates.prove_less", lambda a, b: True)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         fd.add_output(fd.ops.sin(x))

@@ -48,11 +48,11 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_integers
 from fuser.ir.statement_scopes import Scope, defined_symbol, is_collective, scope_of
-from fuser.lowering.finish_by_owners import finish_by_owners
-from fuser.lowering.peel_loops import peel_loops
-from fuser.lowering.unswitch_loops import unswitch_loops
-from fuser.lowering.whole_blocks import whole_blocks
-from tests.lowering.test_finish_by_owners import settle, stored
+from fuser.lowering.collectives.finish_by_owners import finish_by_owners
+from fuser.lowering.predicates.peel_loops import peel_loops
+from fuser.lowering.predicates.unswitch_loops import unswitch_loops
+from fuser.lowering.predicates.whole_blocks import whole_blocks
+from tests.lowering.collectives.test_finish_by_owners import settle, stored
 
 REGISTER = Buffer("register", DataType.Float, MemoryType.local, const(4))
 SHARED = Buffer("shared", DataType.Float, MemoryType.shared, const(4))

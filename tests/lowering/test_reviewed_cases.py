@@ -14,7 +14,7 @@ from fuser.ir.integers import ONE, ZERO, const, symbol
 from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, For, Literal, Load, Store, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_schedule import structure_problems
-from fuser.lowering.insert_syncs import insert_syncs
+from fuser.lowering.sync.insert_syncs import insert_syncs
 from tests.harness import check, integers, refusal
 
 P = ParallelType

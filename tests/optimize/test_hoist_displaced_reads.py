@@ -14,7 +14,7 @@ from fuser.ir.concretize import concretize
 from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
-from fuser.schedule.reads import displaced_intermediate
+from fuser.schedule.analysis.reads import displaced_intermediate
 from tests.random_resizes import generate
 
 D = DataType

@@ -1,0 +1,188 @@
+"""Reductions over the lanes of a warp, by shuffles. Part of the pass expand_collectives.
+
+Every lane exchanges its partials with the lane whose number differs in one bit, joins, and goes on with the next bit: in the
+end all lanes have the same bits. The count that the elements of statistics have in common is exchanged once.
+
+Statistics (mean, m2, n) become sums first, of what is known of each lane's values as differences from a mean that all know:
+
+    d = mean - mean of the first lane;  a = n d;  b = m2 + n d^2;  n
+    mean = mean of the first lane + a / n;  m2 = b - a^2 / n, and not below 0
+
+so that a step is three additions and no step divides. That mean is one of those that are joined: b is at most as many times m2
+as lanes are joined (and those before them), which is what its rounding counts for. The first lane has the first values along
+the reduced axes, so it has some if any lane has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    Cast,
+    Literal,
+    Load,
+    Reduce,
+    Role,
+    Shuffle,
+    ShuffleKind,
+    Stmt,
+    Store,
+    Value,
+)
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.combiners.compensated_sum import COMBINE, finish_sum
+from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
+from fuser.lowering.combiners.exp_sum import exp_sum_scaled
+from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.combiners.moments import MOMENTS
+from fuser.lowering.combiners.shifted_sums import SHIFTED, to_first_lane
+from fuser.lowering.combiners.welford import temporary
+
+
+def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
+    """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart.
+
+    keeps_rest   what the additions of totals of exponentials lose is not lost, where those are to be exact
+    """
+    if r.combine in EXP_SUMS:
+        return _of_pair(joins, r, width, stride, keeps_rest=keeps_rest and r.combine == EXACT_EXP_SUM)
+    if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
+        return _of_statistics(joins, r, width, stride)
+    if r.combine == SHIFTED:
+        return _of_shifted_sums(joins, r, width, stride) if width > stride else []
+    if not is_common(r, 2):
+        return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
+    stmts: list[Stmt] = []
+    offset = width // 2
+    while offset >= stride:
+        lane = const(offset)
+        number = joins.axes.number()
+        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+
+        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
+            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
+
+        stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle)]
+        stmts += joins.combine_each(r, lambda i, e, got=got: Load(got[i], e))
+        offset //= 2
+    return stmts
+
+
+def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bool) -> list[Stmt]:
+    """The maximum of all lanes first: then each scales its total once, and the totals are added."""
+    largest, total = r.partials
+    old = Buffer(f"{largest.name}_own{joins.axes.number()}", largest.dtype, MemoryType.local, largest.size)
+
+    def alone(partial: int, combine: str) -> list[Stmt]:
+        one = replace(r, partials=(r.partials[partial],), identity=(r.identity[partial],), combine=combine)
+        return butterflies(joins, one, width, stride)
+
+    return [
+        Allocate(old),
+        *joins.elements(r, lambda e: [Store(old, e, Load(largest, e))]),
+        *alone(0, "maximum"),
+        *joins.elements(r, lambda e: exp_sum_scaled(r.partials, e, old, is_exact=r.combine == EXACT_EXP_SUM)),
+        *(_with_rests(joins, r, total, width, stride) if keeps_rest else alone(1, "add")),
+    ]
+
+
+def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int) -> list[Stmt]:
+    """Add up the totals and what is lost apart."""
+    name, zero = f"{r.name}_r{joins.axes.number()}", Literal(0.0, total.dtype)
+    lost = Buffer(f"{name}_lost", total.dtype, MemoryType.local, total.size)
+    both = replace(r, partials=(total, lost), identity=(zero, zero), combine=COMBINE)
+    return [
+        Allocate(lost),
+        *joins.elements(r, lambda e: [Store(lost, e, zero, Role.initialise)]),
+        *butterflies(joins, both, width, stride),
+        *joins.elements(r, lambda e: finish_sum(total, lost, e, name)),
+    ]
+
+
+def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+    """Differences from the first lane's mean, sums of them over all lanes, and back."""
+    mean, m2, count = r.partials
+    name, real, dtype, integral = f"{r.name}_l{joins.axes.number()}", m2.dtype, mean.dtype, compute_dtype(count.dtype)
+    origin = Buffer(f"{name}_origin", dtype, MemoryType.local, mean.size)
+    away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
+    first = joins.axes.thread % stride
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    def leave(e: Int) -> list[Stmt]:
+        at = ZERO if is_common(r, 2) else e
+        n = Cast(Load(count, at), real)
+        weighed = call("mul", Load(away, ZERO), n, dtype)
+        return [
+            Shuffle(origin, e, Load(mean, e), ShuffleKind.index, first, width),
+            Store(away, ZERO, call("sub", Load(mean, e), Load(origin, e), dtype)),
+            Store(mean, e, weighed),
+            Store(m2, e, call("add", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), real), real)),
+        ]
+
+    def divide(at: Int) -> list[Stmt]:
+        is_empty = Call("eq", (Load(count, at), Literal(0, count.dtype)), integral, DataType.Bool)
+        quotient = call("div", Literal(1.0, real), Cast(Load(count, at), real), real)
+        return [Store(share, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real))]
+
+    def come_back(e: Int) -> list[Stmt]:
+        left = call("sub", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), dtype), real)
+        return [
+            *([] if is_common(r, 2) else divide(e)),
+            Store(away, ZERO, call("mul", Load(mean, e), Load(share, ZERO), dtype)),
+            Store(m2, e, call("maximum", left, Literal(0.0, real), real)),
+            Store(mean, e, call("add", Load(origin, e), Load(away, ZERO), dtype)),
+        ]
+
+    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *joins.elements(r, leave)]
+    offset = width // 2
+    while offset >= stride:
+        lane, number = const(offset), joins.axes.number()
+        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+
+        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
+            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
+
+        def add(i: int, e: Int, got: tuple[Buffer, ...] = got) -> list[Stmt]:
+            p = r.partials[i]
+            return [Store(p, e, Call("add", (Load(p, e), Load(got[i], e)), compute_dtype(p.dtype), p.dtype))]
+
+        stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
+        offset //= 2
+    return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *joins.elements(r, come_back)]
+
+
+def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+    """Differences from the first lane's shift: then all that is left is to add up sums and counts."""
+    first, number = joins.axes.thread % stride, joins.axes.number()
+    added = replace(r, partials=r.partials[:3], identity=r.identity[:3], combine=MOMENTS)
+    return [
+        *to_first_lane(r.partials, first, lambda make: joins.elements(r, make), number, width),
+        *butterflies(joins, added, width, stride),
+    ]
+
+
+def _of_element(joins: Joins, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
+    """All lanes of each aligned group of `width`, a multiple of `stride` apart, end with what they have together."""
+    stmts: list[Stmt] = []
+    offset = width // 2
+    while offset >= stride:
+        received: list[Buffer] = []
+        for partial in r.partials:
+            number = joins.axes.number()
+            other = Buffer(f"{partial.name}_x{number}", partial.dtype, MemoryType.local, ONE)
+            stmts += [
+                Allocate(other),
+                Shuffle(other, ZERO, Load(partial, at), ShuffleKind.xor, const(offset)),
+            ]
+            received.append(other)
+        stmts += joins.combine(r, at, tuple(Load(b, ZERO) for b in received))
+        offset //= 2
+    return stmts

@@ -1,0 +1,335 @@
+"""Reductions over the threads of a block. Part of the pass expand_collectives.
+
+Threads that are an aligned part of a warp meet by butterflies alone. Whole warps leave what they have in one shared slot each,
+and every thread joins the slots. Other threads leave theirs in shared memory one by one: each element is joined by one thread,
+or by groups of threads where there are enough (`spread_joins`), and read by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less
+from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.lowering.collectives.butterflies import butterflies
+from fuser.lowering.collectives.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
+from fuser.lowering.collectives.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
+from fuser.lowering.collectives.warp_joins import join_in_warps, warp_width
+from fuser.lowering.combiners.compensated_sum import COMBINE
+from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.combiners.shifted_sums import SHIFTED
+from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
+from fuser.records import record
+
+MOST_STATISTICS = 8
+"""Statistics, sums of Doubles or compensated ones of warps that each thread joins by itself: more of them take longer, and
+statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2,
+by lanes 7.7 us)."""
+
+# Partials that a thread reads from shared memory rather than wait for another thread to join them.
+_OWN_WORK = 16
+
+
+@record(eq=False)
+class _Parts:
+    """What a thread does for one reduction: it does `publish`, and where `first` holds, it leaves what is `left`. Behind the
+    barrier it does `reads`, or what is `empty` where `is_slot` does not hold, `join`, and then `phases`, between which threads
+    meet again."""
+
+    publish: Sequence[Stmt]
+    join: Sequence[Stmt] = ()
+    first: Cond | None = None
+    left: Sequence[Stmt] = ()
+    is_slot: Cond | None = None
+    reads: Sequence[Stmt] = ()
+    empty: Sequence[Stmt] = ()
+    phases: Sequence[Sequence[Stmt]] = ()
+
+
+class BlockReduces:
+    """Statements of reductions over threads of a block.
+
+    owners   of reductions whose results the threads of a block have one by one: which thread has which
+    """
+
+    def __init__(self, axes: ParallelAxes, joins: Joins) -> None:
+        self.axes = axes
+        self.joins = joins
+        self.owners: dict[Reduce, Joined] = {}
+
+    def expand(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> list[Stmt]:
+        """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all.
+
+        `is_told` False: where threads have one result each, the others need not be told what they are.
+        """
+        publish, collect = self.parts(reduces, is_told=is_told)
+        return publish + collect
+
+    def parts(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> tuple[list[Stmt], list[Stmt]]:
+        """The same in two: what a thread publishes, and how it joins what all have published.
+
+        Steps of different pairs of sums stand beside one another, with no test between: they do not wait for one another then.
+        """
+        parts = [self._block_parts(r, is_told=is_told) for r in reduces]
+        tests: dict[Cond, list[Stmt]] = {}
+        for part in parts:
+            if part.first is not None:
+                tests.setdefault(part.first, []).extend(part.left)
+        publish = [s for part in parts for s in part.publish]
+        publish += [If(first, tuple(left), role=Role.owner) for first, left in tests.items()]
+        reads: dict[Cond | None, list[Stmt]] = {}
+        empty: dict[Cond | None, list[Stmt]] = {}
+        for part in parts:
+            reads.setdefault(part.is_slot, []).extend(part.reads)
+            empty.setdefault(part.is_slot, []).extend(part.empty)
+        collect: list[Stmt] = []
+        for is_slot, of_slots in reads.items():
+            collect += of_slots if is_slot is None else [If(is_slot, tuple(of_slots), tuple(empty[is_slot]))]
+        collect += [s for part in parts for s in part.join]
+        for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
+            stmts = [s for phase in beside for s in phase]
+            # What all of them store in stands at places of its own: else a barrier would have to come between.
+            collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
+        return publish, collect
+
+    def _block_parts(self, r: Reduce, *, is_told: bool) -> _Parts:
+        reduced = [p for p in self.axes.active if p in r.block_axes]
+        total = self.axes.block_threads
+        count = self.axes.count_of(reduced)
+        contiguous = reduced == self.axes.active[: len(reduced)]
+        if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
+            if count.value <= WARP and count.value & (count.value - 1) == 0:
+                return _Parts(butterflies(self.joins, r, count.value))
+            if count.value % WARP == 0:
+                return self._warp_then_slots(r, count.value, total.value)
+        others = [p for p in self.axes.active if p not in reduced]
+        if reduced and others and set(others) <= set(r.copy_axes) and count.is_const and total.is_const:
+            of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
+            if of_copies is not None:
+                return of_copies
+        return self._exchange(r, reduced, total, count, is_told=is_told)
+
+    def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
+        number = self.axes.number()
+        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
+
+    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
+        stmts = butterflies(self.joins, r, WARP)
+        if count == WARP:
+            return _Parts(stmts)
+        warps, per_group = total // WARP, count // WARP
+        linear = self.axes.thread
+        scratch = self.scratch(r, const(warps))
+        stmts += [Allocate(b) for b in scratch]
+
+        def place(e: Int) -> Int:
+            return e * warps + linear // count * per_group
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
+
+        first, left = equal(linear % WARP, 0), self.joins.each(r, write)
+        # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own, and
+        # statistics go over all parts twice: lanes read a slot each and join them in few steps. Twenty pairs of Doubles take
+        # 1600 cycles one after another (H200). All warps of a block do so: the work grows with the square of their number.
+        width = _power_of_two(per_group)
+        is_double = r.partials[0].dtype is DataType.Double
+        by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
+        is_long = r.combine in (COMBINE, "welford", SHIFTED) or (is_double and r.combine == "add")
+        by_lanes = by_lanes or (is_long and per_group > MOST_STATISTICS)
+        if width <= WARP and by_lanes:
+            return self._join_by_lanes(r, stmts, first, left, scratch, per_group, place)
+        join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
+        return _beside(r, _Parts(stmts, join, first, left))
+
+    def _join_by_lanes(
+        self,
+        r: Reduce,
+        publish: Sequence[Stmt],
+        first: Cond,
+        left: Sequence[Stmt],
+        slots: Sequence[Buffer],
+        count: int,
+        place: Callable[[Int], Int],
+    ) -> _Parts:
+        """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
+        width = _power_of_two(count)
+        own = self.axes.thread % width
+
+        def read(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(slots[i], place(e) + own))]
+
+        def nothing(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
+
+        join = butterflies(self.joins, r, width, keeps_rest=True)
+        is_slot, empty = (less(own, count), self.joins.each(r, nothing)) if width > count else (None, ())
+        return _beside(r, _Parts(publish, join, first, left, is_slot, self.joins.each(r, read), empty))
+
+    def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
+        """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
+        whole warps."""
+        copies = total // count
+        if reduced != self.axes.active[-len(reduced) :] or total % WARP or (copies % WARP and WARP % copies):
+            return None
+        stmts = butterflies(self.joins, r, WARP, copies) if copies < WARP else []
+        alike = max(copies, WARP)
+        slots = total // alike
+        if slots == 1:
+            return _Parts(stmts)
+        scratch = self.scratch(r, const(slots))
+        stmts += [Allocate(b) for b in scratch]
+        linear = self.axes.thread
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
+
+        left = self.joins.each(r, write)
+        return self._join_by_lanes(r, stmts, equal(linear % alike, 0), left, scratch, slots, lambda e: e * slots)
+
+    def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool) -> _Parts:
+        """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
+        axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
+        saves a barrier."""
+        lanes = self.axes.count_of([p for p in self.axes.active if p not in reduced])
+        groups = spread_groups(r, count, lanes)
+        if groups and total.is_const:
+            return self._exchange_spread(r, reduced, total.value, count.value, groups, is_told=is_told)
+        scratch = self.scratch(r, total)
+        linear = self.axes.thread
+        stmts: list[Stmt] = [Allocate(b) for b in scratch]
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * total + linear, Load(r.partials[i], e))]
+
+        def place(e: Int, position: Int) -> Int:
+            index: dict[ParallelType, Int] = {p: self.axes.threads[p] for p in self.axes.active}
+            for p in reduced:
+                index[p] = position % self.axes.sizes[p] if p is not reduced[-1] else position
+                position = position // self.axes.sizes[p]
+            return e * total + self.axes.linear(self.axes.active, index)
+
+        stmts += self.joins.each(r, write)
+        size = r.partials[0].size
+        if not count.is_const or count.value * size.value <= _OWN_WORK:
+            return _Parts(stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
+        kept = [p for p in self.axes.active if p not in reduced]
+        lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
+        results = self.scratch(r, lanes)
+        collect: list[Stmt] = [Allocate(b) for b in results]
+        for start in range(0, size.value, count.value):
+            element = self.axes.linear(reduced) + start
+            at = [ZERO if is_common(r, i) else element for i in range(len(r.partials))]
+            number = self.axes.number()
+            own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+            work: list[Stmt] = [Allocate(b) for b in own]
+
+            def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
+                return Load(scratch[i], place(at[i], k))
+
+            work += self.joins.join_all(replace(r, partials=own), peer, count)
+            for i, (b, result) in enumerate(zip(own, results, strict=True)):
+                found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
+                if not is_common(r, i):
+                    work.append(found)
+                elif start == 0:
+                    work.append(If(equal(element, 0), (found,), role=Role.owner))
+            collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
+
+        def read(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
+
+        return _Parts(stmts, phases=(collect, self.joins.each(r, read)))
+
+    def _exchange_spread(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, is_told: bool
+    ) -> _Parts:
+        """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
+        kept = [p for p in self.axes.active if p not in reduced]
+        lanes, lane, position = self.axes.count_of(kept).value, self.axes.linear(kept), self.axes.linear(reduced)
+        in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
+        joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
+        parts = count // joined
+        spread = Spread(
+            position,
+            const(count),
+            r.partials[0].size.value,
+            1 if is_one_step(r, parts, groups) else groups,
+            lane,
+            const(lanes),
+            lambda i: is_common(r, i),
+            in_warps,
+        )
+        width = warp_width(r, spread, parts)
+        if width > 1:
+            spread = replace(spread, groups=1, width=width)
+        groups = spread.groups
+        own: OwnStatistics | None = None
+        stmts: list[Stmt] = []
+        if joined > 1 and may_scatter_statistics(r, lanes):
+            stmts, own = scatter_statistics(self.joins, r, lanes)
+        elif joined > 1:
+            stmts = butterflies(self.joins, r, WARP, lanes)
+        stride = parts * lanes
+        scratch = self.scratch(r, const(stride))
+        per = parts // groups
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], place(e), Load(r.partials[i], e))]
+
+        def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
+            def part(i: int, _: Int, k: Int) -> Value:
+                return Load(scratch[i], at[i] * stride + (spread.group * per + k) * lanes + lane)
+
+            if spread.width > 1:
+                return join_in_warps(self.joins, one, spread, parts, lambda i, k: part(i, ZERO, k))
+            return self.joins.join_all(one, part, const(per), unroll=groups == 1)
+
+        first = equal(position % joined, 0)
+
+        def place(e: Int) -> Int:
+            return e * stride + position // joined * lanes + lane
+
+        publish = guarded(first, self.joins.each(r, write))
+        if own is not None:
+            held: list[Stmt] = [
+                Store(b, place(own.first + e), Load(found, const(e)))
+                for b, found in zip(scratch, (own.mean, own.m2), strict=False)
+                for e in range(own.elements)
+            ]
+            # Lanes with the same elements as others, and the counts that all have: one of each stores them.
+            counted = Store(scratch[2], place(ZERO), Load(r.partials[2], ZERO))
+            publish = [*guarded(equal(position % own.copies, 0), held), *guarded(first, [counted])]
+        joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
+        self.owners[r] = joined_by
+        return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
+
+    def spread_join(
+        self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]], *, is_told: bool = True
+    ) -> Joined:
+        """Join in two steps, by all threads: see `spread_joins`."""
+
+        def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
+            return self.joins.join_all(one, value, const(parts), unroll=True)
+
+        return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number, is_told=is_told)
+
+
+def _beside(r: Reduce, parts: _Parts) -> _Parts:
+    """The parts of a pair of sums, whose additions wait for six others each; of other reductions in two."""
+    if r.combine == COMBINE:
+        return parts
+    told = If(parts.first, tuple(parts.left), role=Role.owner) if parts.first is not None else None
+    publish = parts.publish if told is None else [*parts.publish, told]
+    is_slot, reads = parts.is_slot, tuple(parts.reads)
+    read = reads if is_slot is None else (If(is_slot, reads, tuple(parts.empty)),)
+    return _Parts(publish, [*read, *parts.join])
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that is not below `count`."""
+    return 1 << (count - 1).bit_length()

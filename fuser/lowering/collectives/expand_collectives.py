@@ -1,0 +1,175 @@
+"""Turn every collective into shuffles, shared exchanges, atomics and fences.
+
+Before: Reduce(t3_partial, add, block=(block_x), grid=())
+After:  butterflies inside a warp; one shared slot per warp, read by every thread; across blocks one partial per block in a
+        workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
+        Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
+        A GridBarrier is one counter that every block adds to and waits for; the last block to leave sets it back.
+
+Here is the walk over the body; each reach of a collective has a file:
+
+    gather_reduces        which reductions meet
+    butterflies           lanes of a warp
+    expand_block          threads of a block
+    wide_joins            pairs of Floats that become Doubles first
+    expand_cluster        blocks of a cluster
+    expand_group          blocks of a group of the grid, all of which go on with the result
+    expand_grid           blocks of the grid that end in a last block, or all wait
+    post_partials         blocks that post what they have to the last one by number
+    expand_grid_barrier   all blocks, with nothing to reduce
+    expand_scan, expand_scan_cluster
+
+Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
+barriers of the grid protocol, which order fences and not shared accesses, are written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
+from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, told_buffers
+from fuser.lowering.collectives.expand_grid import GridReduces
+from fuser.lowering.collectives.expand_grid_barrier import GridBarriers
+from fuser.lowering.collectives.expand_group import GroupReduces
+from fuser.lowering.collectives.expand_scan import expand_scan
+from fuser.lowering.collectives.expand_scan_cluster import expand_scan_of_cluster
+from fuser.lowering.collectives.gather_reduces import check_last_blocks, gather_reduces
+from fuser.lowering.collectives.grid_parts import Workspaces
+from fuser.lowering.collectives.post_partials import PostedReduces
+from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.collectives.wide_joins import widened
+from fuser.lowering.combiners.join_partials import Joins
+from fuser.lowering.fresh_numbers import FreshNumbers
+from fuser.lowering.parallel_axes import ParallelAxes
+
+_NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
+class Expanded:
+    """The body without collectives, and what the launch must supply.
+
+    told    shared buffers that each thread reads behind a wait of its own, and no barrier
+    """
+
+    body: tuple[Stmt, ...]
+    workspaces: list[Buffer] = field(default_factory=list)
+    semaphores: Buffer | None = None
+    told: frozenset[str] = frozenset()
+
+
+def expand_collectives(
+    body: tuple[Stmt, ...],
+    threads: Mapping[ParallelType, Symbol],
+    sizes: Mapping[ParallelType, Int],
+    cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
+    *,
+    alone: bool = False,
+) -> Expanded:
+    """Expand every collective of a body.
+
+    threads, sizes   index and extent of each parallel axis of the kernel
+    cluster          blocks of a cluster along a grid axis
+    alone            each of them has a processor for itself
+    """
+    axes = ParallelAxes(threads, sizes, FreshNumbers(body))
+    expander = _Expander(axes, cluster, alone=alone)
+    result = expander.whole(body)
+    if cluster:
+        result = enter_cluster(result, axes.thread)
+    check_last_blocks(result, expander.grid.last_blocks, frozenset())
+    told = told_buffers(result) if cluster else frozenset[str]()
+    return Expanded(result, expander.workspaces.buffers, expander.semaphores.taken(), told)
+
+
+def _executions(outer: Int | None, loop: For) -> Int | None:
+    """How often the body of a loop ran before, of which `outer` counts the executions."""
+    if outer is None or loop.start is not ZERO or loop.step is not ONE:
+        return None
+    return outer * loop.stop + loop.symbol
+
+
+class _Expander:
+    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool) -> None:
+        self.axes = axes
+        self.cluster = cluster
+        self.alone = alone
+        # How often the statements at hand ran before; None where that is not known.
+        self.execution: Int | None = ZERO
+        self.workspaces = Workspaces(axes)
+        self.semaphores = Semaphores()
+        self.joins = joins = Joins(axes)
+        self.block = BlockReduces(axes, joins)
+        self.posts = PostedReduces(self.block, self.semaphores, cluster)
+        self.grid = GridReduces(self.block, self.workspaces, self.semaphores, self.posts)
+        self.groups = GroupReduces(joins, self.workspaces, self.semaphores)
+        self.barriers = GridBarriers(axes, self.semaphores)
+
+    def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The body of a kernel without collectives."""
+        body = self.body(stmts)
+        return (*self.posts.flags, *body, *self.groups.leave(), *self.barriers.leave())
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Statements without collectives."""
+        result: list[Stmt] = []
+        for item in gather_reduces(stmts):
+            match item:
+                case tuple():
+                    result += self._reduced(item)
+                case Reduce():
+                    result += self._reduced((item,))
+                case GridBarrier():
+                    result += self.barriers.expand(item)
+                case Scan():
+                    result += self._scanned(item)
+                case For():
+                    outer = self.execution
+                    self.execution = _executions(outer, item)
+                    inner = self.body(item.body)
+                    self.execution = outer
+                    result.append(item if inner == item.body else replace(item, body=inner))
+                case If():
+                    outer, self.execution = self.execution, None
+                    then, orelse = self.body(item.then), self.body(item.orelse)
+                    self.execution = outer
+                    unchanged = then == item.then and orelse == item.orelse
+                    result.append(item if unchanged else replace(item, then=then, orelse=orelse))
+                case _:
+                    result.append(item)
+        return tuple(result)
+
+    def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same threads and blocks."""
+        are_posted = bool(reduces[0].grid_axes) and self.posts.is_for(reduces)
+        before, reduces, after = widened(reduces, self.axes, self.joins, are_posted=are_posted)
+        return [*before, *self._expanded(reduces), *after]
+
+    def _expanded(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        r = reduces[0]
+        if self.groups.is_for(r):
+            return self.groups.expand(reduces)
+        stmts: list[Stmt] = []
+        if r.cluster_axes:
+            stmts += exchange_in_cluster(
+                reduces, self.block, self.cluster, execution=self.execution, are_alone=self.alone
+            )
+        elif r.block_axes:
+            # Threads that own a result publish it themselves, and the results of all blocks are told anew.
+            stmts += self.block.expand(reduces, is_told=not r.grid_axes or len(reduces) > 1)
+        if r.grid_axes:
+            stmts += self.grid.expand(reduces)
+        return stmts
+
+    def _scanned(self, scan: Scan) -> list[Stmt]:
+        if not scan.cluster_axes:
+            return expand_scan(scan, self.axes)
+        (axis,) = scan.cluster_axes
+        size = self.cluster[axis]
+        return expand_scan_of_cluster(scan, self.axes, size, self.axes.threads[axis] % size, execution=self.execution)

@@ -1,0 +1,51 @@
+"""The barrier of the whole grid. Part of the pass expand_collectives.
+
+Before: GridBarrier(slot, slots)
+After:  one counter that every block adds to and waits for. It only grows: barrier number `slot` waits until all blocks have
+        come as often as that. At the end of the kernel each block adds one more, and the last one sets it back.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.integers import ONE, Int
+from fuser.ir.kernel import AtomicAdd, BlockBarrier, GridBarrier, SpinWait, Stmt
+from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.parallel_axes import ParallelAxes, guarded
+
+
+class GridBarriers:
+    """All barriers of a kernel, which share one counter."""
+
+    def __init__(self, axes: ParallelAxes, semaphores: Semaphores) -> None:
+        self._axes = axes
+        self._semaphores = semaphores
+        # The counter, and how often blocks meet by it.
+        self._arrivals: tuple[Int, Int] | None = None
+
+    def expand(self, barrier: GridBarrier) -> list[Stmt]:
+        """Every block adds one to a counter that only grows, and waits until it is that of the barrier."""
+        if self._arrivals is None:
+            self._arrivals = self._semaphores.take(1), barrier.slots
+        at, _ = self._arrivals
+        blocks = self._axes.count_of(self._axes.grid)
+        one_thread = self._axes.is_first_thread
+        wait: list[Stmt] = [
+            AtomicAdd(None, self._semaphores.buffer, at, ONE, release=True),
+            SpinWait(self._semaphores.buffer, at, blocks * (barrier.slot + 1), acquire=True),
+        ]
+        if not self._axes.active:
+            return wait
+        return [
+            BlockBarrier(barrier.reason),
+            *guarded(one_thread, wait),
+            BlockBarrier("all blocks have arrived"),
+        ]
+
+    def leave(self) -> list[Stmt]:
+        """Every block adds one more when it is done with waiting; the last one sets the counter back."""
+        if self._arrivals is None:
+            return []
+        at, slots = self._arrivals
+        blocks = self._axes.count_of(self._axes.grid)
+        again = AtomicAdd(None, self._semaphores.buffer, at, ONE, wrap=blocks * (slots + 1))
+        return guarded(self._axes.is_first_thread, [again])

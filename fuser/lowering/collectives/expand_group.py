@@ -1,0 +1,331 @@
+"""Reductions across the blocks of a group of the grid, all of which go on with the result.
+
+Before: every thread of a block of whole warps holds its own partials of Reduces over all threads and over a grid axis
+After:  the warps of a block leave theirs in shared memory, and its first warp joins them, a lane for each. It publishes what
+        the block has: one lane stores it into the block's place in a workspace, fences, and counts up the group's counter.
+        Once that has come to what all blocks of the group make it, the warp reads the places, a lane for each, joins them
+        by butterflies, so results repeat, and leaves the result in shared memory for the other warps.
+
+Every execution has places of its own, and the counter only grows: nothing is used again while a block may still read it. At
+the end of the kernel each block counts up one of its group's counters once more, and the last one sets all of them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp, MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    Fence,
+    If,
+    Literal,
+    Load,
+    Reduce,
+    Role,
+    SpinWait,
+    Stmt,
+    Store,
+    Value,
+    WarpBarrier,
+)
+from fuser.lowering.collectives.butterflies import butterflies
+from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
+from fuser.lowering.collectives.scatter_lanes import may_scatter, scatter
+from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.combiners.join_partials import Joins
+from fuser.lowering.parallel_axes import WARP, guarded
+
+_LEVEL_2 = CacheOp["global"]
+
+
+class GroupReduces:
+    """Statements of reductions over the blocks of a group and all threads of each."""
+
+    def __init__(self, joins: Joins, workspaces: Workspaces, semaphores: Semaphores) -> None:
+        self._axes = joins.axes
+        self._joins = joins
+        self._workspaces = workspaces
+        self._semaphores = semaphores
+        # By the axes that groups lie along: indices of this block's counters, and how often it meets by the last.
+        self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
+
+    def is_for(self, r: Reduce) -> bool:
+        """Whether all blocks of a group go on with the result, and each of them is whole warps that reduce together."""
+        blocks, threads = self._axes.count_of(r.grid_axes), self._axes.block_threads
+        return (
+            r.grid_broadcast
+            and set(r.block_axes) == set(self._axes.active)
+            and blocks.is_const
+            and threads.is_const
+            and threads.value % WARP == 0
+        )
+
+    def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same blocks, with one counter."""
+        parts = [self._workspaces.parts_of(r) for r in reduces]
+        kept = [p for p in self._axes.grid if p not in reduces[0].grid_axes]
+        counter = self._semaphores.take(self._axes.count_of(kept)) + self._axes.linear(kept)
+        before, _ = self._groups.get(reduces[0].grid_axes, ([], ONE))
+        self._groups[reduces[0].grid_axes] = [*before, counter], reduces[0].slots
+        warps = self._axes.block_threads.value // WARP
+        return _exchange(reduces, parts, warps, self._semaphores.buffer, counter, self._joins)
+
+    def leave(self) -> list[Stmt]:
+        """What each block does at the end of the kernel: the last one of a group sets its counters back."""
+        stmts: list[Stmt] = []
+        for axes, (counters, slots) in self._groups.items():
+            blocks = self._axes.count_of(axes).value
+            left = self._axes.symbol("left", blocks * (slots + 1))
+            stmts += _leave_group(self._semaphores.buffer, counters, blocks, slots, left)
+        return guarded(self._axes.is_first_thread, stmts) if stmts else []
+
+
+def _exchange(
+    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
+) -> list[Stmt]:
+    """Statements that join the partials of the threads of a group; every thread ends up with the result.
+
+    parts      where the blocks of the group leave their partials of each reduction
+    warps      of a block
+    counter    index of the group's counter in `counters`
+    """
+    if warps > 1 and all(may_scatter(r) for r in reduces):
+        return _exchange_many(reduces, parts, warps, counters, counter, joins)
+    thread, number = joins.axes.thread, joins.axes.number()
+    lane = thread % WARP
+    stmts: list[Stmt] = [s for r in reduces for s in butterflies(joins, r, WARP)]
+    alone: list[Stmt] = []
+    if warps > 1:
+        slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
+        stmts += [Allocate(b) for r in reduces for b in slots[r]]
+        told: list[Stmt] = []
+        for r in reduces:
+
+            def tell(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+                return [Store(slots[r][i], e * warps + thread // WARP, Load(r.partials[i], e))]
+
+            told += joins.each(r, tell)
+        stmts.append(If(equal(lane, 0), tuple(told), role=Role.owner))
+        for r in reduces:
+
+            def of_warp(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
+                return Load(slots[r][i], e * warps + part)
+
+            alone += _joined(r, of_warp, warps, lane, joins)
+    alone += _met(reduces, parts, lane, counters, counter, joins)
+    for r, p in zip(reduces, parts, strict=True):
+
+        def of_block(i: int, e: Int, part: Int, p: GridParts = p) -> Value:
+            return Load(p.buffers[i], p.place(i, e, part), _LEVEL_2)
+
+        alone += _joined(r, of_block, p.blocks.value, lane, joins)
+    if warps == 1:
+        return [*stmts, *alone]
+    found = {r: _shared(r, f"group{number}", 1) for r in reduces}
+    kept: list[Stmt] = []
+    taken: list[Stmt] = []
+    for r in reduces:
+
+        def keep(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+            return [Store(found[r][i], e, Load(r.partials[i], e))]
+
+        def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(found[r][i], e))]
+
+        kept += joins.each(r, keep)
+        taken += joins.each(r, take)
+    alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
+    stmts += [Allocate(b) for r in reduces for b in found[r]]
+    return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
+
+
+def _exchange_many(
+    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
+) -> list[Stmt]:
+    """The same where each thread has many elements: lanes and warps have elements of their own in every step.
+
+    What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
+    """
+    thread, number = joins.axes.thread, joins.axes.number()
+    lane, warp = thread % WARP, thread // WARP
+    slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
+    stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+    told: dict[Cond, list[Stmt]] = {}
+    joined: dict[Cond, list[Stmt]] = {}
+    left: dict[Cond, list[Stmt]] = {}
+    for r, p in zip(reduces, parts, strict=True):
+        size = r.partials[0].size
+        scattered, mine = scatter(joins, r, lane)
+        one, element = mine.one, mine.element
+        stmts += scattered
+        is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
+        tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        told.setdefault(is_mine, []).extend(tell)
+        # The first lanes of the first warp have an element each.
+
+        def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
+            return Load(slots[r][i], lane * warps + k)
+
+        has_element = less(lane, size)
+        joined.setdefault(has_element, []).extend(joins.join_all(one, of_warp, const(warps), unroll=True))
+        leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        left.setdefault(has_element, []).extend(leave)
+    for condition, tells in told.items():
+        stmts += guarded(condition, tells)
+    alone: list[Stmt] = [s for c, work in joined.items() for s in guarded(c, [*work, *left[c]])]
+    alone += [Fence(), WarpBarrier("every lane's values are published before one signals")]
+    blocks = parts[0].blocks.value
+    wait = SpinWait(counters, counter, (reduces[0].slot + 1) * blocks, acquire=True)
+    alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE), wait), role=Role.owner))
+    stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
+    stmts.append(BlockBarrier("the blocks of the group have published"))
+    found = {r: _shared(r, f"group{number}", 1) for r in reduces}
+    stmts += [Allocate(b) for r in reduces for b in found[r]]
+    asked: list[Stmt] = []
+    work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
+    taken: list[Stmt] = []
+    # Each warp has elements in turn, of every second reduction the last warps the first ones.
+    for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
+        size, is_backward = r.partials[0].size.value, number_of % 2 == 1
+        place = warps - 1 - warp if is_backward else warp
+        for begin in range(0, size, warps):
+            own = _own(r, joins)
+            one, element, busy = replace(r, partials=own), place + begin, size - begin
+
+            def of_block(i: int, block: Int, p: GridParts = p, element: Int = element) -> Value:
+                return Load(p.buffers[i], p.place(i, element, block), _LEVEL_2)
+
+            ask, join = _asked_and_joined(one, of_block, blocks, lane, joins)
+            keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
+            is_busy: Cond | None = None
+            if busy < warps:
+                idle = WARP * (warps - busy)
+                is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
+            stmts += [Allocate(b) for b in own]
+            asked += ask if is_busy is None else [*_allocations(ask), If(is_busy, _rest(ask), role=Role.owner)]
+            joining, keeping = work_of.setdefault(is_busy, ([], []))
+            joining += join
+            keeping += keep
+
+        def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(found[r][i], e))]
+
+        taken += joins.each(r, take)
+    stmts += asked
+    for is_busy, (joining, keeping) in work_of.items():
+        work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
+        stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
+    return [*stmts, *taken]
+
+
+def _own(r: Reduce, joins: Joins) -> tuple[Buffer, ...]:
+    """Registers for one element of a reduction."""
+    number = joins.axes.number()
+    return tuple(Buffer(f"{b.name}_own{number}", b.dtype, MemoryType.local, ONE) for b in r.partials)
+
+
+def _allocations(stmts: Sequence[Stmt]) -> list[Stmt]:
+    return [s for s in stmts if isinstance(s, Allocate)]
+
+
+def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    return tuple(s for s in stmts if not isinstance(s, Allocate))
+
+
+def _asked_and_joined(
+    r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, joins: Joins
+) -> tuple[list[Stmt], list[Stmt]]:
+    """See `_joined`, for one element: what loads the values that a lane has, and what joins them."""
+    asked: list[Stmt] = []
+    joined: list[Stmt] = []
+    for start in range(0, parts, WARP):
+        held = r.partials if start == 0 else _own(r, joins)
+        loads: list[Stmt] = [Store(b, ZERO, part(i, lane + start)) for i, b in enumerate(held)]
+        if start + WARP > parts:
+            nothing = tuple(Store(b, ZERO, r.identity[i], Role.initialise) for i, b in enumerate(held))
+            loads = [If(less(lane + start, parts), tuple(loads), nothing, role=Role.predicate)]
+        if start:
+            asked += [Allocate(b) for b in held]
+            joined += joins.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
+        asked += loads
+    return asked, [*joined, *butterflies(joins, r, WARP)]
+
+
+def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
+    """Statements for one thread of a block that is done with its group, whose counters are at `mine`.
+
+    slots   how often the group meets by the last of them
+    left    what that was before this block left
+    """
+    resets = [Store(counters, at, Literal(0, DataType.Int32), Role.semaphore_reset) for at in mine]
+    is_last = equal(left, blocks * (slots + 1) - 1)
+    # Each thread's wait at the counter at hand came before its addition here. Those at others came before its arrival at this
+    # one, which published them, and which the last block has acquired with its own wait.
+    leave = AtomicAdd(left, counters, mine[-1], ONE)
+    return [leave, If(is_last, tuple(resets), role=Role.last_block)]
+
+
+def _met(
+    reduces: Sequence[Reduce],
+    parts: Sequence[GridParts],
+    lane: Int,
+    counters: Buffer,
+    counter: Int,
+    joins: Joins,
+) -> list[Stmt]:
+    """Publish the partials of this block, and wait for those of all."""
+    stores: list[Stmt] = []
+    for r, p in zip(reduces, parts, strict=True):
+
+        def publish(i: int, e: Int, r: Reduce = r, p: GridParts = p) -> list[Stmt]:
+            return [Store(p.buffers[i], p.place(i, e, p.block), Load(r.partials[i], e))]
+
+        stores += joins.each(r, publish)
+    stores += [Fence(), AtomicAdd(None, counters, counter, ONE)]
+    stores.append(SpinWait(counters, counter, (reduces[0].slot + 1) * parts[0].blocks.value, acquire=True))
+    return [
+        If(equal(lane, 0), tuple(stores), role=Role.owner),
+        WarpBarrier("the blocks of the group have arrived"),
+    ]
+
+
+def _joined(
+    r: Reduce,
+    part: Callable[[int, Int, Int], Value],
+    parts: int,
+    lane: Int,
+    joins: Joins,
+) -> list[Stmt]:
+    """Set the partials of the lanes of a warp to what `parts` values have together: `part(i, e, k)` is that of number k."""
+
+    def found(i: int, e: Int) -> list[Stmt]:
+        return [Store(r.partials[i], e, part(i, e, lane))]
+
+    def nothing(i: int, e: Int) -> list[Stmt]:
+        return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
+
+    if parts < WARP:
+        stmts = [*joins.each(r, nothing), If(less(lane, parts), tuple(joins.each(r, found)), role=Role.predicate)]
+    else:
+        stmts = joins.each(r, found)
+    for start in range(WARP, parts, WARP):
+
+        def other(i: int, e: Int, start: int = start) -> Value:
+            return part(i, e, lane + start)
+
+        more = joins.combine_each(r, other)
+        if start + WARP > parts:
+            more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
+        stmts += more
+    return [*stmts, *butterflies(joins, r, WARP, keeps_rest=True)]
+
+
+def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:
+    return tuple(Buffer(f"{p.name}_{name}", p.dtype, MemoryType.shared, p.size * parts) for p in r.partials)

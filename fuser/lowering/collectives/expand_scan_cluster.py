@@ -1,0 +1,129 @@
+"""A `Scan` over the blocks of a cluster: what each block scans by itself, and the exchange of their totals.
+
+Before: t1: scan add (t1_scan, carry t1_carry) over (grid_y, block_x)
+After:  the block finds what comes before each of its runs, carrying nothing in, and its total, which a thread for each block of
+        the cluster stores into a slot of its own there; every thread waits for all of them, where that is counted once, or else
+        at one barrier of the cluster, and folds the slots in order of rank. What earlier blocks have together, with what is
+        carried in, comes before each run, and is folded into its elements together with what the block has before it.
+
+Steps of a row take turns with two sets of slots, as reductions do (`expand_cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    ClusterArrive,
+    ClusterWait,
+    ExchangeWait,
+    For,
+    IndexValue,
+    Load,
+    RemoteStore,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    Value,
+)
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.collectives.expand_cluster import exchange_counter
+from fuser.lowering.collectives.expand_scan import expand_scan
+from fuser.lowering.parallel_axes import ParallelAxes
+
+
+def expand_scan_of_cluster(
+    scan: Scan, block: ParallelAxes, size: int, rank: Int, *, execution: Int | None
+) -> list[Stmt]:
+    """Statements of a scan over `size` blocks, of which this one is number `rank`.
+
+    execution   how often the statements ran before; None if that is not known
+    """
+    kept, dtype = scan.carry.size.value, scan.values.dtype
+    sets = 1 if execution is ZERO or execution is None else 2
+    turn = ZERO if execution is None else execution % sets
+    along = [p for p in block.active if p in scan.block_axes]
+    others = [p for p in block.active if p not in along]
+    lane, lanes = block.linear(others, None), block.count_of(others)
+    number = block.number()
+
+    def registers(what: str) -> Buffer:
+        return Buffer(f"{scan.name}_{what}{number}", dtype, MemoryType.local, const(kept))
+
+    def fold(a: Value, b: Value) -> Value:
+        return Call(scan.combine, (a, b), compute_dtype(dtype), dtype)
+
+    def each(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        if kept == 1:
+            return make(ZERO)
+        k = block.symbol("k", const(kept))
+        return [For(k, ZERO, const(kept), ONE, tuple(make(k)), unroll=True)]
+
+    def place(k: Int, of: Int) -> Int:
+        return ((turn * kept + k) * size + of) * lanes + lane
+
+    own, before = registers("own"), registers("earlier")
+    slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(sets * kept * size) * lanes)
+    counter = exchange_counter([slots]) if execution is ZERO else None
+    told = None if counter is None else counter.told
+    peer = block.symbol("peer", const(size))
+    q = block.symbol("rank", const(size))
+
+    def collect(k: Int) -> list[Stmt]:
+        sides = tuple(IndexValue(e, DataType.Int32) for e in (q, rank))
+        is_own = Call("eq", sides, DataType.Int32, DataType.Bool)
+        found = Call("where", (is_own, Load(scan.carry, k), Load(before, k)), compute_dtype(dtype), dtype)
+        step = (
+            Store(before, k, found),
+            Store(scan.carry, k, fold(Load(scan.carry, k), Load(slots, place(k, q)))),
+        )
+        return [
+            Store(before, k, Load(scan.carry, k)),
+            For(q, ZERO, const(size), ONE, step, unroll=True),
+        ]
+
+    def meet(runs: Buffer) -> list[Stmt]:
+        """Tell the other blocks, wait for them, and put what earlier ones have in front of every run of this one."""
+        tiles = runs.size.value // kept
+        return [
+            Allocate(slots),
+            *([] if counter is None else [Allocate(counter.told), counter]),
+            For(
+                peer,
+                block.linear(along, None),
+                const(size),
+                block.count_of(along),
+                tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, told)])),
+            ),
+            *(
+                [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
+                if told is None
+                else [ExchangeWait(told, "every block's total has come")]
+            ),
+            Allocate(before),
+            *each(collect),
+            *each(lambda k: shift(runs, k, tiles)),
+        ]
+
+    def shift(runs: Buffer, k: Int, tiles: int) -> list[Stmt]:
+        tile = block.symbol("tile", const(tiles))
+        at = k * tiles + tile
+        step = Store(runs, at, fold(Load(before, k), Load(runs, at)))
+        return [For(tile, ZERO, const(tiles), ONE, (step,), unroll=True)]
+
+    stmts: list[Stmt] = [
+        Allocate(own),
+        *each(lambda k: [Store(own, k, scan.identity, Role.initialise)]),
+        *expand_scan(replace(scan, carry=own, cluster_axes=()), block, meet),
+    ]
+    if execution is None:
+        stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
+    return stmts

@@ -1,0 +1,169 @@
+"""Single results of all blocks of a kernel, posted to the last one by number. Part of the pass expand_collectives.
+
+Before: a Reduce over the grid whose result one block goes on with, of one value or a few for each block
+After:  one thread of every block posts what the block has: pairs of words, the bits and a flag. The last block by number posts
+        nothing: its threads wait for the posts of the others, all at once, and join them in block order, so results repeat.
+        It leaves their places empty.
+
+That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
+to a counter, a barrier and reads of the partials follow one another: 2300 cycles, with posts 1000 (H200). A block waits, which
+others must have room beside: only one does, or those of one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Int, all_of, const, equal, less, select
+from fuser.ir.kernel import (
+    MOST_POST_WORDS,
+    Allocate,
+    BlockBarrier,
+    Buffer,
+    For,
+    If,
+    Let,
+    Load,
+    Post,
+    Receive,
+    Reduce,
+    Role,
+    Stmt,
+    Store,
+    post_words,
+)
+from fuser.lowering.collectives.butterflies import butterflies
+from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.parallel_axes import WARP, is_one
+
+MOST_POSTS = 1024
+"""Blocks that post: their places are semaphores, which streams that are captured have few of."""
+# Posts that a lane of the first warp receives rather than that all warps share them and meet.
+_OWN_POSTS = 4
+# Posts that a thread waits for at once.
+_MOST_AT_ONCE = 16
+
+
+class PostedReduces:
+    """Statements of reductions over the grid by posts.
+
+    cluster     blocks of a cluster along a grid axis
+    flags       statements at the start of the kernel: whether a block is the last one by number
+    """
+
+    def __init__(
+        self,
+        block: BlockReduces,
+        semaphores: Semaphores,
+        cluster: Mapping[ParallelType, int],
+    ) -> None:
+        self._axes = block.axes
+        self._joins = block.joins
+        self._block = block
+        self._semaphores = semaphores
+        self._cluster = cluster
+        self.flags: list[Stmt] = []
+
+    def is_for(self, reduces: Sequence[Reduce]) -> bool:
+        """Whether blocks have few enough values, and so few wait that others run beside them."""
+        r, axes = reduces[0], self._axes
+        kept = [p for p in axes.grid if p not in r.grid_axes and not is_one(axes.sizes[p])]
+        threads, blocks = axes.block_threads, axes.count_of([p for p in axes.grid if p in r.grid_axes])
+        partials = [p for r in reduces for p in r.partials]
+        return (
+            not r.grid_broadcast
+            and is_one(r.slots)
+            and all(self._is_cluster(p) for p in kept)
+            and not any(p in r.grid_axes for p in self._cluster)
+            and threads.is_const
+            and threads.value % WARP == 0
+            and blocks.hi is not None
+            and blocks.hi <= MOST_POSTS
+            and blocks.hi <= threads.value * _MOST_AT_ONCE
+            and all(p in (*one.block_axes, *one.copy_axes) for one in reduces for p in axes.active)
+            and all(self._block.owners.get(one) is None for one in reduces)
+            and all(p.size is ONE and p.dtype.itemsize in (4, 8) for p in partials)
+            and post_words(p.dtype for p in partials) <= MOST_POST_WORDS
+        )
+
+    def _is_cluster(self, p: ParallelType) -> bool:
+        size = self._axes.sizes[p]
+        return size.is_const and self._cluster.get(p) == size.value
+
+    def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same blocks, in one post of each."""
+        axes, first = self._axes, reduces[0]
+        reduced = [p for p in axes.grid if p in first.grid_axes]
+        kept = [p for p in axes.grid if p not in first.grid_axes]
+        blocks, block = axes.count_of(reduced), axes.linear(reduced)
+        partials = [p for r in reduces for p in r.partials]
+        words = post_words(p.dtype for p in partials)
+        base = self._semaphores.take_pairs(axes.count_of(kept) * blocks * words) + axes.linear(kept) * blocks * words
+        posted = Post(self._semaphores.buffer, base + block * words, tuple(Load(p, ZERO) for p in partials))
+        is_other = less(block, blocks - 1)
+        stmts: list[Stmt] = [If(all_of(is_other, axes.is_first_thread), (posted,), role=Role.owner)]
+        for r in reduces:
+            assert r.last_block is not None
+            self.flags.append(Let(r.last_block, select(equal(block, blocks - 1), ONE, ZERO)))
+        assert first.last_block is not None
+        last = self._finish(reduces, base, blocks, words)
+        return [*stmts, If(equal(first.last_block, 1), tuple(last), role=Role.last_block)]
+
+    def _finish(self, reduces: Sequence[Reduce], base: Int, blocks: Int, words: int) -> list[Stmt]:
+        axes, thread = self._axes, self._axes.thread
+        assert blocks.hi is not None
+        own_warp = blocks.hi <= _OWN_POSTS * WARP
+        count = WARP if own_warp else axes.block_threads.value
+        each = -(-blocks.hi // count)
+        number = axes.number()
+        got = {
+            r: tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, const(each)) for p in r.partials)
+            for r in reduces
+        }
+        stmts: list[Stmt] = [Allocate(b) for r in reduces for b in got[r]]
+        # Places without a post have the identity, the last one what this block has.
+        for r in reduces:
+            for k in range(each):
+                stmts += [Store(b, const(k), r.identity[i], Role.initialise) for i, b in enumerate(got[r])]
+        for k in range(each):
+            here = [Store(b, const(k), Load(p, ZERO)) for r in reduces for b, p in zip(got[r], r.partials, strict=True)]
+            stmts.append(If(equal(thread + k * count, blocks - 1), tuple(here), role=Role.predicate))
+        arrays = tuple(b for r in reduces for b in got[r])
+        step = const(count * words)
+        stop = base + (blocks - 1) * words
+        stmts.append(Receive(arrays, self._semaphores.buffer, base + thread * words, step, stop))
+        for r in reduces:
+            stmts += [Store(p, ZERO, Load(b, ZERO)) for b, p in zip(got[r], r.partials, strict=True)]
+            if each > 1:
+                k = axes.symbol("k", const(each))
+                mine = got[r]
+                adds = self._joins.combine_each(r, lambda i, _, mine=mine, k=k: Load(mine[i], k))
+                stmts.append(For(k, ONE, const(each), ONE, tuple(adds), unroll=True))
+        if not own_warp:
+            whole = tuple(replace(r, block_axes=tuple(axes.active), copy_axes=()) for r in reduces)
+            return [*stmts, *self._block.expand(whole)]
+        for r in reduces:
+            stmts += butterflies(self._joins, r, min(WARP, _power(blocks.hi)), keeps_rest=True)
+        return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
+
+    def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:
+        """What the first warp has found, for all threads of the block."""
+        number, thread = self._axes.number(), self._axes.thread
+        shared = {
+            p: Buffer(f"{p.name}_found{number}", p.dtype, MemoryType.shared, ONE) for r in reduces for p in r.partials
+        }
+        tell = [Store(b, ZERO, Load(p, ZERO)) for p, b in shared.items()]
+        return [
+            *(Allocate(b) for b in shared.values()),
+            If(less(thread, WARP), (*stmts, If(equal(thread, 0), tuple(tell), role=Role.owner)), role=Role.owner),
+            BlockBarrier("the first warp has joined what all blocks have"),
+            *(Store(p, ZERO, Load(b, ZERO)) for p, b in shared.items()),
+        ]
+
+
+def _power(n: int) -> int:
+    """The least power of two from n on."""
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,96 @@
+"""Many sums over the lanes of a warp at once: each lane ends up with one of them. Part of the pass expand_collectives.
+
+Butterflies take five steps for each value, and all lanes end with all values. Here lanes of a pair send each other half of what
+they have, and join the other half: n values take n shuffles in place of 5 n. What is left goes on as one value by butterflies.
+
+    lane l of 32 has elements 0 .. n - 1          n a power of two up to 32, elements that are missing are identities
+    16 apart   lanes below 16 keep elements 0 .. n/2 - 1, the others n/2 .. n - 1; and so on with half of them, 8 apart
+    in the end lane l has element l // (32 / n)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    IndexValue,
+    Literal,
+    Load,
+    Reduce,
+    Role,
+    Shuffle,
+    ShuffleKind,
+    Stmt,
+    Store,
+    Value,
+)
+from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.parallel_axes import WARP
+from fuser.records import record
+
+LEAST = 2
+"""Values that are worth it."""
+
+
+@record(eq=False)
+class Scattered:
+    """What lanes have: `one` is the reduction with a partial of one element, which is number `element` of all where it has so
+    many; `copies` lanes beside one another have the same."""
+
+    one: Reduce
+    element: Int
+    copies: int
+
+
+def may_scatter(r: Reduce) -> bool:
+    """Whether the elements of a reduction can go to lanes of their own, and are enough for that."""
+    size = r.partials[0].size
+    return size.is_const and LEAST <= size.value <= WARP and r.combine not in EXP_SUMS and not is_common(r, 2)
+
+
+def scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
+    """Statements for all lanes of a warp, and what each has then."""
+    size = r.partials[0].size.value
+    count = 1 << (size - 1).bit_length()
+    number = joins.axes.number()
+    held = tuple(Buffer(f"{p.name}_lanes{number}", p.dtype, MemoryType.local, const(count)) for p in r.partials)
+    work = replace(r, partials=held)
+    stmts: list[Stmt] = [Allocate(b) for b in held]
+    for e in range(count):
+        for b, p, identity in zip(held, r.partials, r.identity, strict=True):
+            if e < size:
+                stmts.append(Store(b, const(e), Load(p, const(e))))
+            else:
+                stmts.append(Store(b, const(e), identity, Role.initialise))
+    left, offset = count, WARP // 2
+    while offset >= 1:
+        half = left // 2
+        position = IndexValue(lane // offset % 2, DataType.Int32)
+        is_upper = Call("eq", (position, Literal(1, DataType.Int32)), DataType.Int32, DataType.Bool)
+        for e in range(max(half, 1)):
+            got: list[Buffer] = []
+            for b in held:
+                mine, sent = Load(b, const(e)), Load(b, const(e))
+                value: Value = sent
+                other = Buffer(f"{b.name}_x{joins.axes.number()}", b.dtype, MemoryType.local, ONE)
+                stmts.append(Allocate(other))
+                if half:
+                    upper = Load(b, const(e + half))
+                    value = Call("where", (is_upper, mine, upper), b.dtype, b.dtype)
+                    stmts.append(Shuffle(other, ZERO, value, ShuffleKind.xor, const(offset)))
+                    stmts.append(Store(b, const(e), Call("where", (is_upper, upper, mine), b.dtype, b.dtype)))
+                else:
+                    stmts.append(Shuffle(other, ZERO, value, ShuffleKind.xor, const(offset)))
+                got.append(other)
+            stmts += joins.combine(work, const(e), tuple(Load(g, ZERO) for g in got))
+        left, offset = max(half, 1), offset // 2
+    alone = tuple(Buffer(f"{p.name}_alone{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+    for a, b in zip(alone, held, strict=True):
+        stmts += [Allocate(a), Store(a, ZERO, Load(b, ZERO))]
+    return stmts, Scattered(replace(r, partials=alone), lane // (WARP // count), WARP // count)

@@ -1,0 +1,188 @@
+"""Joining parts of several results by all threads of a block. Part of the pass expand_collectives.
+
+A block of T threads has P parts of each of E results for each of L lanes: a thread has one result of a lane, and joins
+P * E * L / T of its parts. What the groups of threads have found lies in shared memory then, and one thread of each result and
+lane joins that: two short chains in the place of one of P parts that T - E * L threads watch.
+
+    group g of G = T / (E * L):  found[e, g, lane] = parts g, g + G, ...   (or g * P / G, ... for parts in order)
+    group 0:                     result[e, lane] = found[e, 0, lane] ... found[e, G - 1, lane]
+
+The order of additions is fixed, so results repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Cond, Int, all_of, const, equal, less, prove_less_equal
+from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS
+from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY
+from fuser.lowering.combiners.moments import MOMENTS
+from fuser.lowering.combiners.shifted_sums import SHIFTED
+from fuser.records import record
+
+Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
+"""Set the partials of a reduction to what some parts have together: `value(i, e, k)` is element e of partial i of part k."""
+
+
+@record(eq=False)
+class Spread:
+    """Where a thread stands among those that join: `position` among those of its lane; groups * size of them have work.
+
+    threads       of a lane
+    size          results of a lane
+    lane, lanes   the lane, and how many there are
+    common        whether partial i is one count for all results
+    in_warps      the threads of a lane stand `lanes` apart in whole warps
+    width         neighbours of a lane that join a result together, by shuffles (`warp_joins`)
+    """
+
+    position: Int
+    threads: Int
+    size: int
+    groups: int
+    lane: Int
+    lanes: Int
+    common: Callable[[int], bool]
+    in_warps: bool = False
+    width: int = 1
+
+    @property
+    def element(self) -> Int:
+        """The result that the thread is for."""
+        return self.position // self.width % self.size
+
+    @property
+    def owner(self) -> Cond:
+        """Whether the thread is the one that stores a result."""
+        return all_of(equal(self.position % self.width, 0), less(self.position, self.width * self.size))
+
+    @property
+    def group(self) -> Int:
+        """The group whose parts it joins."""
+        return ZERO if self.groups == 1 else self.position // self.size
+
+
+_ONE_STEP = 16
+"""So many parts are joined by one thread, where that takes no longer than a second step and its barrier."""
+_LEAST_GROUPS = 2
+_MOST_GROUPS = 8
+"""With more, the second step would be as long as the first."""
+
+
+@record(eq=False)
+class Joined:
+    """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores.
+
+    phases    the statements, cut where threads read what others have stored: phases of several reductions may stand beside one
+              another, so that one barrier serves all
+    results   in shared memory: element e of a lane at e * lanes + lane
+    """
+
+    spread: Spread
+    phases: tuple[list[Stmt], ...]
+    owner: Cond
+    stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
+    results: tuple[Buffer, ...]
+
+    @property
+    def stmts(self) -> list[Stmt]:
+        """All of them."""
+        return [s for phase in self.phases for s in phase]
+
+
+def spread_groups(r: Reduce, threads: Int, lanes: Int) -> int:
+    """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
+
+    As many parts for each: their number divides that of the threads. A single result has threads to spare if it has lanes and
+    one thread would not join few parts: else a warp joins it by butterflies, or every thread reads all of them. Statistics of
+    Doubles are pooled at once: every step rounds them again.
+    """
+    size = r.partials[0].size
+    if not (threads.is_const and size.is_const) or threads.value % size.value:
+        return 0
+    is_rounded = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Double
+    if size.value == 1 and (lanes is ONE or threads.value < _ONE_STEP or is_rounded):
+        return 0
+    most = min(threads.value // size.value, _MOST_GROUPS)
+    return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
+
+
+def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
+    """Whether one thread joins all parts of a result in the place of `groups`: those would have one each, or there are few, of
+    sums that are added up, of statistics of Floats, whose one division for all parts would be made twice, or of what is the
+    only result of its thread and joined by one operation."""
+    is_pooled = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Float
+    is_alone = len(r.partials) == 1 and r.partials[0].size is ONE
+    few = parts <= _ONE_STEP and (r.combine in (MOMENTS, SHIFTED, EXACT_MOMENTS) or is_pooled or is_alone)
+    return few or parts <= groups
+
+
+def spread_join(
+    r: Reduce,
+    spread: Spread,
+    first: Callable[[Reduce, list[Int]], list[Stmt]],
+    join: Join,
+    scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
+    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
+    number: Callable[[], int],
+    *,
+    is_told: bool = True,
+) -> Joined:
+    """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
+    are told nobody but the owners.
+
+    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i; all
+                   threads come there where neighbours join a result together
+    scratch, each  see BlockReduces and Joins
+    """
+    alone = number()
+    own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+    one = replace(r, partials=own)
+    found = scratch(r, spread.lanes * spread.groups) if spread.groups > 1 else ()
+    results = scratch(r, spread.lanes) if is_told else ()
+    at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
+
+    def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        for i, (b, target) in enumerate(zip(own, into, strict=True)):
+            store = Store(target, place(i, at[i]), Load(b, ZERO))
+            alike = If(equal(spread.element, 0), (store,), role=Role.owner)
+            stmts.append(alike if spread.common(i) else store)
+        return stmts
+
+    def part(i: int, _: Int, k: Int) -> Value:
+        return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
+
+    together: list[Stmt] = []
+    last = join(one, part, spread.groups) if spread.groups > 1 else first(one, at)
+    if spread.width > 1:
+        together, last = last, []
+    if is_told:
+        last += stored(results, lambda _, e: e * spread.lanes + spread.lane)
+
+    def read(i: int, e: Int) -> list[Stmt]:
+        return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
+
+    work: list[Stmt] = []
+    if spread.groups > 1:
+        work += first(one, at)
+        work += stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane)
+    busy = less(spread.position, spread.groups * spread.size)
+    all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
+    owner = spread.owner
+    in_groups: list[Stmt] = [
+        *(Allocate(b) for b in (*own, *found)),
+        *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
+    ]
+    by_owners: list[Stmt] = [
+        # At a place of their own while neighbours still read the parts: else a barrier would have to come between.
+        *(Allocate(b) for b in results),
+        *together,
+        *([If(owner, tuple(last), role=Role.owner)] if last else ()),
+    ]
+    return Joined(spread, (in_groups, by_owners, each(r, read) if is_told else []), owner, stored, results)

@@ -1,0 +1,147 @@
+"""What one thread does to join values of a reduction to those it has. Part of the pass expand_collectives.
+
+A reduction has one or several partials (`ir/kernel.py::Reduce`), each an array of elements; `combine` says how those of two
+threads become those that both have together. Every protocol, within a warp or across the grid, ends in these joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.kernel import Buffer, Call, For, Load, Reduce, Stmt, Store, Value
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.combiners.compensated_sum import COMBINE, join_sums
+from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS, moments_joined
+from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY, pool_exactly
+from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
+from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_parts
+from fuser.lowering.combiners.moments import MOMENTS
+from fuser.lowering.combiners.shifted_sums import SHIFTED, joined, pool_sums
+from fuser.lowering.combiners.welford import CommonJoin, pool_statistics, welford_combine
+from fuser.lowering.combiners.wide_welford import pool_wide
+from fuser.lowering.parallel_axes import ParallelAxes, is_one
+
+EXP_SUMS = ("exp_sum", EXACT_EXP_SUM)
+
+
+class Joins:
+    """Statements that join partials; `axes` gives names."""
+
+    def __init__(self, axes: ParallelAxes) -> None:
+        self.axes = axes
+
+    def elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        """`make(e)` for every element of the partials."""
+        count = r.partials[0].size
+        if is_one(count):
+            return make(ZERO)
+        e = self.axes.symbol("e", count)
+        return [For(e, ZERO, count, ONE, tuple(make(e)), unroll=True)]
+
+    def each(self, r: Reduce, make: Callable[[int, Int], list[Stmt]]) -> list[Stmt]:
+        """`make(i, e)` for every element of every partial; for a count that the elements have in common once."""
+        wide = [i for i in range(len(r.partials)) if not is_common(r, i)]
+        common = [s for i in range(len(r.partials)) if i not in wide for s in make(i, ZERO)]
+        return [*common, *self.elements(r, lambda e: [s for i in wide for s in make(i, e)])]
+
+    def combine_each(self, r: Reduce, other: Callable[[int, Int], Value]) -> list[Stmt]:
+        """Join `other(i, e)` to every element e of every partial i."""
+        if not is_common(r, 2):
+            return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
+        if r.combine == MOMENTS:
+            return self.each(r, lambda i, e: [_added(r.partials[i], e, other(i, e))])
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            count = other(2, ZERO)
+            parts = self.elements(
+                r, lambda e: joined(r.partials, e, ZERO, (other(0, e), other(1, e), count, other(3, e)), name)
+            )
+            return [*parts, _added(r.partials[2], ZERO, count)]
+        if r.combine == EXACT_MOMENTS:
+            name = f"{r.name}_c{self.axes.number()}"
+
+            def join_sums_of(e: Int) -> list[Stmt]:
+                theirs = tuple(other(i, ZERO if i == 2 else e) for i in range(len(r.partials)))
+                return moments_joined(r.partials, e, theirs, name)
+
+            return [*self.elements(r, join_sums_of), _added(r.partials[2], ZERO, other(2, ZERO))]
+        join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
+        has_rest = r.combine == COMBINE_EXACTLY
+        return [
+            *join.counted(other(2, ZERO)),
+            *self.elements(r, lambda e: join.element(e, other(0, e), other(1, e), other(3, e) if has_rest else None)),
+        ]
+
+    def join_all(
+        self, r: Reduce, others: Callable[[int, Int, Int], Value], number: Int, *, unroll: bool = False
+    ) -> list[Stmt]:
+        """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k."""
+        if r.combine == "welford" and not r.partials[0].dtype.is_complex:
+            name = f"{r.name}_c{self.axes.number()}"
+            return pool_statistics(
+                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
+            )
+        if r.combine == COMBINE_EXACTLY:
+            name = f"{r.name}_c{self.axes.number()}"
+            pool = pool_wide if r.partials[0].dtype is DataType.Float else pool_exactly
+            return pool(
+                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
+            )
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            return pool_sums(
+                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
+            )
+        if r.combine in EXP_SUMS:
+            name, is_exact = f"{r.name}_p{self.axes.number()}", r.combine == EXACT_EXP_SUM
+
+            def parts(e: Int) -> list[Stmt]:
+                def read(i: int, k: Int) -> Value:
+                    return others(i, e, k)
+
+                return exp_sum_parts(
+                    r.partials, e, number, read, name, self.axes.symbol, unroll=unroll, is_exact=is_exact
+                )
+
+            return self.elements(r, parts)
+        k = self.axes.symbol("k", number)
+
+        def first(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, others(i, e, ZERO))]
+
+        rest = self.combine_each(r, lambda i, e: others(i, e, k))
+        return [*self.each(r, first), For(k, ONE, number, ONE, tuple(rest), unroll=unroll)]
+
+    def combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
+        """Join one value of each partial to element `at` of it."""
+        if r.combine in ("welford", COMBINE_EXACTLY):
+            number = self.axes.number()
+            return welford_combine(r.partials, at, other, f"{r.name}_c{number}")
+        if r.combine == COMBINE:
+            number = self.axes.number()
+            return join_sums(r.partials, at, other, f"{r.name}_c{number}")
+        if r.combine in EXP_SUMS:
+            name = f"{r.name}_c{self.axes.number()}"
+            return exp_sum_combine(r.partials, at, other, name, is_exact=r.combine == EXACT_EXP_SUM)
+        if r.combine == MOMENTS:
+            return [_added(p, at, value) for p, value in zip(r.partials, other, strict=True)]
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            return [*joined(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
+        if r.combine == EXACT_MOMENTS:
+            name = f"{r.name}_c{self.axes.number()}"
+            return [*moments_joined(r.partials, at, other, name), _added(r.partials[2], at, other[2])]
+        partial = r.partials[0]
+        dtype = partial.dtype
+        return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
+
+
+def _added(partial: Buffer, at: Int, value: Value) -> Store:
+    return Store(partial, at, Call("add", (Load(partial, at), value), compute_dtype(partial.dtype), partial.dtype))
+
+
+def is_common(r: Reduce, i: int) -> bool:
+    """Whether partial i is one count for all elements of the others."""
+    return i < len(r.partials) and r.partials[i].size is not r.partials[0].size

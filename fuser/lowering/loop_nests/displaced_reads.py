@@ -1,0 +1,95 @@
+"""Where a slice, pad or gather reads its operand: the index of each of the operand's dims, and the test of its windows.
+
+The loops at hand run over the dims of the result. The operand's own dims get their indices from them one by one, and all
+else about the operand (merged runs of its storage, splits of its loops) follows from those, and from loops over other dims
+than those that are read elsewhere: a loop that happens to run over one of these says nothing about this read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.errors import SchedulingError
+from fuser.ir.dim_pairs import displaced_dims, position_pairs
+from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor
+from fuser.ir.integers import ZERO, Cond, Int, Symbol, prove_less, prove_less_equal
+from fuser.ir.iteration_graph import Group, leaves
+from fuser.lowering.context import LoweringContext
+from fuser.lowering.loop_nests.indexing import Indexer
+
+
+def operand_indices(
+    context: LoweringContext, expr: Resize | Gather, indexer: Indexer, gathered: Int | None
+) -> dict[Group, Int]:
+    """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim."""
+    source = expr.input
+    found: dict[Group, Int] = {}
+    # Nothing is read for an empty result, from wherever that would be.
+    is_empty = any(d.extent is ZERO for d in expr.output.visible)
+    for d, (a, b) in enumerate(position_pairs(expr, source, expr.output)):
+        if a.is_broadcast:
+            continue
+        if isinstance(expr, Gather) and d == expr.dim:
+            assert gathered is not None
+            found[context.graph.group(a)] = gathered
+            continue
+        index = result_index(context, expr.output, b, indexer)
+        offset = context.rewrite(expr.windows[d].offset) if isinstance(expr, Resize) and not is_empty else ZERO
+        found[context.graph.group(a)] = index + offset
+    moved = {d for a, _ in displaced_dims(expr, source, expr.output) for d in leaves(context.graph.group(a))}
+    for group, index in indexer.loops.items():
+        if moved.isdisjoint(leaves(group)):
+            found.setdefault(group, index)
+    return found
+
+
+def result_index(context: LoweringContext, output: Tensor, d: IterDomain, indexer: Indexer) -> Int:
+    """Index of a dim of a result at the loops at hand."""
+    index = ZERO if d.is_broadcast else indexer.index(context.graph.group(d))
+    if index is None:
+        raise SchedulingError(
+            f"{output.name} cannot be computed: its dim {d.name} does not follow from the loops around it",
+            location=output.location,
+        )
+    return index
+
+
+def window_tests(
+    context: LoweringContext,
+    expr: Resize,
+    indexer: Indexer,
+    claim: Callable[[Int, Int], None],
+    test: Callable[[Int, Int], Cond],
+    lane: Symbol | None = None,
+    width: int = 1,
+) -> list[Cond]:
+    """begin <= index < end for every dim where that is not sure; with `lane`, for the first of `width` elements.
+
+    `claim` is told of left < right where that is sure, `test` makes the test of left < right. Raises SchedulingError where a
+    vector would lie across an edge.
+    """
+    tests: list[Cond] = []
+    for window, d in zip(expr.windows, expr.output.visible, strict=True):
+        index = result_index(context, expr.output, d, indexer)
+        first = index if lane is None else index.substitute({lane: ZERO})
+        begin, end = context.rewrite(window.begin), context.rewrite(window.end)
+        is_cut = False
+        if begin is not ZERO:
+            if prove_less_equal(begin, index):
+                claim(begin, index + 1)
+            else:
+                tests.append(test(begin - 1, first))
+                is_cut = (first - begin).multiple % width != 0
+        if window.end is not d.extent:
+            if prove_less(index, end):
+                claim(index, end)
+            else:
+                tests.append(test(first, end))
+                is_cut = is_cut or (end - first).multiple % width != 0
+        if lane is not None and is_cut and lane in index.symbols:
+            raise SchedulingError(
+                f"{expr.output.name} cannot be vectorized by {width}: elements [{begin}, {end}) of {expr.input.name} do not "
+                "begin and end at multiples of it",
+                location=expr.output.location,
+            )
+    return tests

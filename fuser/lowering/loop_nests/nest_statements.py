@@ -1,0 +1,248 @@
+"""Statements in loop nests: the element of an expr, stored, folded into a scan or added to the partials of a reduction."""
+
+from __future__ import annotations
+
+from fuser.errors import InternalError
+from fuser.ir.enums import THREAD_TYPES, LoadStoreOpType
+from fuser.ir.fusion import (
+    Cat,
+    ExpSum,
+    Gather,
+    LibraryOp,
+    Reducing,
+    Reduction,
+    Resize,
+    Scan,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal, less
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
+from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.combiners.compensated_sum import add_term
+from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_element
+from fuser.lowering.combiners.moments import add_run, add_to_run, add_value
+from fuser.lowering.combiners.welford import counted, shifted_add, welford_add, welford_combine, welford_join
+from fuser.lowering.combiners.wide_welford import add_wide, join_wide
+from fuser.lowering.loop_nests.displaced_reads import result_index
+from fuser.lowering.loop_nests.indexing import Indexer
+from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
+from fuser.lowering.loop_nests.nest_vectors import NestVectors
+from fuser.lowering.loop_nests.scan_nests import ScanNest
+from fuser.lowering.memory.pipeline_copies import async_copy
+from fuser.lowering.predicates.hoisted_tests import is_prefix
+
+
+class NestStatements(NestVectors):
+    """What stands inside all loops of an expr."""
+
+    def _statement(self, leader: str, nest: Nest) -> list[Stmt]:
+        """The statement that computes an expr, inside all its loops."""
+        expr = self.exprs[leader]
+        indexer = self._indexer(nest.indices)
+        loops = self.context.loops(leader)
+        if isinstance(expr, Reducing):
+            stmts = self._accumulate(leader, expr, indexer)
+            if self._reads_partials(expr, indexer):
+                return stmts
+            return self._predicated(stmts, self._predicates(leader, loops, indexer))
+        if nest.vector is None and isinstance(expr, Scan):
+            return self._fold(leader, self.scans[leader], expr, indexer, loops)
+        if isinstance(expr, LibraryOp):
+            raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
+        target = self._target(expr.output)
+        if nest.vector is not None:
+            return self._vector_move(leader, expr, target, nest, loops)
+        offset = self._offset(indexer, target.axes, expr.output)
+        self._check_register_index(target.buffer, offset, expr.output)
+        if isinstance(expr, (Resize, Gather)):
+            before, source = self._displaced(expr, indexer, None)
+            value = self._hinted(self._read(expr.input, source), expr.output)
+            store = Store(target.buffer, offset, value)
+            stmts = before + self._windowed(expr, store, [offset], target.buffer, indexer)
+        elif isinstance(expr, Cat):
+            stmts = self._parts(expr, target.buffer, offset, indexer)
+        elif self.context.state(expr.output.name).op_type is LoadStoreOpType.cp_async:
+            source = self._read(tensor_inputs(expr)[0], indexer)
+            assert isinstance(source, Load)
+            cache = self.context.state(expr.output.name).cache_op
+            stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1, cache)])
+        else:
+            with_rests = self._with_rests(expr, target.buffer, offset, indexer)
+            stmts = with_rests or list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
+        return self._guarded(stmts, indexer, loops, leader, target)
+
+    def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
+        """The operand in whose part the index lies."""
+        position = result_index(self.context, expr.output, expr.output.visible[expr.dim], indexer)
+        stmt: Stmt = Store(target, offset, self._read(expr.inputs[-1], indexer))
+        for source, bound in reversed(list(zip(expr.inputs, expr.bounds, strict=False))):
+            is_before = self._test(f"part of {expr.output.name}", position, self.context.rewrite(bound))
+            if is_before is not FALSE:
+                stmt = If(is_before, (Store(target, offset, self._read(source, indexer)),), (stmt,))
+        return [stmt]
+
+    def _fold(self, leader: str, nest: ScanNest, expr: Scan, indexer: Indexer, loops: list[Group]) -> list[Stmt]:
+        """One element of a scan: kept for the collective, or folded into the carried value at once."""
+        t = expr.output
+        value = self._read(expr.input, indexer)
+        within = self._predicates(leader, loops, indexer)
+        if nest.collective is not None:
+            values, at = nest.collective.values, self._offset(indexer, nest.axes, t)
+            self._check_register_index(values, at, t)
+            kept: Stmt = Store(values, at, value)
+            if within is all_of():
+                return [kept]
+            return [If(within, (kept,), (Store(values, at, nest.identity, Role.initialise),))]
+        carry, at = nest.carry, self._offset(indexer, nest.carry_axes, t)
+        self._check_register_index(carry, at, t)
+        compute = compute_dtype(carry.dtype)
+        folded = Store(carry, at, Call(nest.combine, (Load(carry, at), value), compute, carry.dtype))
+        target = self._target(t)
+        offset = self._offset(indexer, target.axes, t)
+        self._check_register_index(target.buffer, offset, t)
+        result = Store(target.buffer, offset, Load(carry, at))
+        return [*self._predicated([folded], within), *self._guarded([result], indexer, loops, leader, target)]
+
+    def _accumulate(self, leader: str, expr: Reducing, indexer: Indexer) -> list[Stmt]:
+        accumulator = self.accumulators[leader]
+        offset = self._offset(indexer, accumulator.axes, tensor_outputs(expr)[0])
+        self._check_register_index(accumulator.buffers[0], offset, tensor_outputs(expr)[0])
+        if isinstance(expr, Reduction):
+            buffer = accumulator.buffers[0]
+            value = self._read(expr.input, indexer)
+            if accumulator.rest is not None and (not accumulator.is_single or expr.input.name in self.rests):
+                name, exact = f"{leader}_k{self._next()}", leader in self.cancelling
+                stmts = add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
+                lost = self._rest(expr.input, indexer) if expr.input.name in self.rests else None
+                if lost is not None:
+                    both = Call("add", (Load(accumulator.rest, offset), lost), buffer.dtype, buffer.dtype)
+                    stmts.append(Store(accumulator.rest, offset, both))
+                return stmts
+            compute = compute_dtype(buffer.dtype)
+            combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
+            return [Store(buffer, offset, combined)]
+        if isinstance(expr, ExpSum):
+            return self._add_exponential(leader, expr, indexer, offset)
+        name = f"{leader}_w{self._next()}"
+        step = accumulator.step
+        if step is not None and step.total is not None:
+            first = self._is_first(leader, expr, indexer)
+            added = add_to_run(step, step.total, offset, self._read(expr.input, indexer), name, is_first=first)
+            return [*counted(accumulator.buffers, offset, step), *added]
+        if step is not None and step.is_plain and expr.partial is None:
+            added = add_value(step, offset, self._read(expr.input, indexer), name)
+            return [*counted(accumulator.buffers, offset, step), *added]
+        if step is not None and step.shift is not None and expr.partial is None:
+            first = self._may_be_first(leader, accumulator, indexer)
+            value = self._read(expr.input, indexer)
+            rest = accumulator.rest
+            if step.sums is not None:
+                sums, shift = step.sums, step.shift
+                added = add_wide(sums, shift, step.count, offset, value, name, may_be_first=first, firsts=step.firsts)
+                return [*counted(accumulator.buffers, offset, step), *added]
+            second = self._may_be_first(leader, accumulator, indexer, before=1)
+            return shifted_add(
+                accumulator.buffers, rest, offset, value, name, step, may_be_first=first, may_be_second=second
+            )
+        if expr.partial is None:
+            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
+        other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
+        if step is None:
+            return welford_combine(accumulator.buffers, offset, other, name)
+        joined = self.accumulators[self.leaders[expr.input.name]]
+        source = joined.step
+        if source is None or self.storage[expr.input.name].buffer is not joined.buffers[0]:
+            raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
+        if step.is_plain:
+            assert step.sums is not None
+            assert source.sums is not None
+            at = self._offset(indexer, joined.axes, expr.input)
+            run = Load(source.sums[0], at), Load(source.sums[1], at)
+            return [*add_run(step.sums, offset, run), *counted(accumulator.buffers, offset, step, source)]
+        if step.sums is not None:
+            assert step.shift is not None
+            assert source.shift is not None
+            at = self._offset(indexer, joined.axes, expr.input)
+            assert source.sums is not None
+            total, squares = source.sums
+            theirs = Load(total, at), Load(squares, at), Load(source.shift, at), Load(source.count, ZERO)
+            stmts = join_wide(step.sums, step.shift, step.count, offset, theirs, name)
+            return [*stmts, *counted(accumulator.buffers, offset, step, source)]
+        rest = None
+        if accumulator.rest is not None:
+            assert joined.rest is not None
+            rest = accumulator.rest, Load(joined.rest, self._offset(indexer, joined.axes, expr.input))
+        lane = self._lane(leader, expr, indexer)
+        return welford_join(accumulator.buffers, offset, other, rest, name, step, source, lane)
+
+    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer, *, before: int = 0) -> Cond:
+        """A necessary condition for the value at hand to be the first that a thread sees, or that with so many `before` it.
+
+        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first, or at
+        most so many later.
+        """
+        tests = self._predicate_list(leader, self.context.loops(leader), indexer)
+        found: list[Cond] = []
+        for is_reduction, group in self._serial_axes(leader, accumulator.depth):
+            index = indexer.index(group) if is_reduction else None
+            if (
+                isinstance(index, Symbol)
+                and index in self._unrolled
+                and all(index not in test.symbols or is_prefix(test, index) for test in tests)
+            ):
+                found.append(less(index, before + 1) if before else equal(index, 0))
+        return all_of(*found)
+
+    def _is_first(self, leader: str, expr: Welford, indexer: Indexer) -> Cond:
+        """Whether a value of a run is in the first iteration of all loops that its thread adds it up in."""
+        (total,) = self._joining(expr)
+        state, around = self.context.state(leader), self.context.state(total)
+        found: list[Cond] = []
+        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(leader), strict=True)):
+            is_reduced = axis.is_reduction or (k < len(around.loop) and around.loop[k].is_reduction)
+            index = indexer.index(group) if is_reduced and state.parallel_type(axis) not in THREAD_TYPES else None
+            if index is not None:
+                found.append(equal(index, 0))
+        return all_of(*found)
+
+    def _add_exponential(self, leader: str, expr: ExpSum, indexer: Indexer, offset: Int) -> list[Stmt]:
+        accumulator, x = self.accumulators[leader], self._read(expr.input, indexer)
+        group, name = accumulator.group, f"{leader}_e{self._next()}"
+        if expr.partial is not None:
+            return exp_sum_combine(accumulator.buffers, offset, (x, self._read(expr.partial, indexer)), name)
+        if group is None:
+            return exp_sum_element(accumulator.buffers, offset, x, name)
+        at = self._offset(indexer, group.axes, expr.input)
+        self._check_register_index(group.values, at, expr.input)
+        return [Store(group.values, at, x)]
+
+    def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
+        """Which of a thread's partials is read, if all are joined from the first to the last; else None."""
+        accumulator, storage = self.accumulators[leader], self.storage[expr.input.name]
+        joined = [group for _, group in self._serial_axes(leader, accumulator.depth)]
+        if len(storage.axes) != 1 or joined != [storage.axes[0][0]]:
+            return None
+        return indexer.index(joined[0])
+
+    def _reads_partials(self, expr: Reducing, indexer: Indexer) -> bool:
+        """Whether the operands are partials of the same reduction in registers: outside its extents a thread holds the
+        identity there, so that adding it needs no test."""
+        for t in tensor_inputs(expr):
+            leader = self.leaders.get(t.name)
+            first = self.exprs[leader] if leader is not None else None
+            accumulator = self.accumulators.get(leader) if leader is not None else None
+            storage = self.storage.get(t.name)
+            if accumulator is None or storage is None or storage.buffer not in accumulator.buffers:
+                return False
+            if isinstance(expr, Reduction) and not (isinstance(first, Reduction) and first.op == expr.op):
+                return False
+            if isinstance(expr, (Welford, ExpSum)) and (expr.partial is None or type(first) is not type(expr)):
+                return False
+            for group, _ in storage.axes:
+                index = indexer.index(group)
+                if index is None or not self._is_inside(t.name, index, group.extent):
+                    return False
+        return True

@@ -1,0 +1,387 @@
+"""Storage in loop nests: registers and buffers of intermediates, partials of reductions, and what stands around their loops.
+
+Before the loop in which a tensor is computed stand its buffer, its partials and their identities; after it the collective
+that joins the partials of threads and blocks, and the copy of the result to where the tensor lives.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.op_table import REDUCTIONS
+from fuser.ir.user_names import extent_text, value_name
+from fuser.lowering.combiners.compensated_sum import COMBINE, finish_sum, rest_of
+from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS
+from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY, finish_mean
+from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
+from fuser.lowering.combiners.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
+from fuser.lowering.combiners.moments import MOMENTS, unshifted
+from fuser.lowering.combiners.shifted_sums import SHIFTED
+from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
+from fuser.lowering.loop_nests.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
+from fuser.lowering.loop_nests.scan_nests import ScanNest
+
+MOST_RESTS = 8
+"""Elements of a tensor in registers up to which they have rests beside them: those of an access."""
+FEW_TERMS = 8
+"""Doubles that a thread adds up as they are: pairs of threads join such sums in a tree, which loses as little."""
+
+
+class NestStorage(NestStatistics):
+    """What stands before and after the loops of an expr."""
+
+    def _open(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+        """What must stand before the loop at `depth`: storage, and partials with their identities."""
+        expr = self.exprs[leader]
+        stmts: list[Stmt] = []
+        reduces = isinstance(expr, Reducing)
+        accumulator_depth = self._accumulator_depth(leader) if reduces else -1
+        if reduces and accumulator_depth == depth:
+            accumulator = self._make_accumulator(leader, depth)
+            self.accumulators[leader] = accumulator
+            stmts += [Allocate(b) for b in accumulator.buffers]
+            step = accumulator.step
+            # A count in common is kept in `step`, and spread over the elements when it is complete.
+            kept = accumulator.buffers if step is None else accumulator.buffers[:2]
+            # Sums in Double set all of these when they are complete.
+            is_set_later = step is not None and step.sums is not None
+            for buffer, identity in () if is_set_later else zip(kept, self._identities(expr), strict=False):
+                stmts += self._fill(buffer, identity)
+            if accumulator.rest is not None:
+                rest = accumulator.rest
+                stmts += [Allocate(rest), *([] if is_set_later else self._fill(rest, Literal(0.0, rest.dtype)))]
+            if step is not None:
+                stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
+                stmts += self._fill(step.count, Literal(0, step.count.dtype))
+                for buffer in (*(step.sums or ()), step.shift, step.lost):
+                    if buffer is not None:
+                        stmts.append(Allocate(buffer))
+                    # A shift that all threads of a result have is chosen before it is used.
+                    if buffer is not None and not (buffer is step.shift and step.firsts):
+                        stmts += self._fill(buffer, Literal(0.0, buffer.dtype))
+                stmts += self._read_firsts(leader, accumulator, nest)
+        group = self.accumulators[leader].group if leader in self.accumulators else None
+        if group is not None and group.depth == depth:
+            stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
+        if leader in self.scans:
+            stmts += self._open_scan(leader, self.scans[leader], depth)
+        position = self.sharing.positions[leader]
+        for t in tensor_outputs(expr):
+            if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
+                self._place(t, stmts)
+        return stmts
+
+    def _place(self, t: Tensor, stmts: list[Stmt]) -> None:
+        """Give an intermediate its storage."""
+        state = self.context.state(t.name)
+        leader = self.leaders[t.name]
+        accumulator = self.accumulators.get(leader)
+        if (
+            state.memory is MemoryType.local
+            and accumulator is not None
+            and accumulator.depth == self.sharing.positions[leader]
+            and state.allocation is None
+        ):
+            index = [o.name for o in tensor_outputs(self.exprs[leader])].index(t.name)
+            if accumulator.buffers[index].dtype is t.dtype:
+                self.storage[t.name] = Storage(t, accumulator.buffers[index], accumulator.axes)
+                return
+        storage = local_storage(self.context, t, state.memory)
+        size = storage.buffer.size
+        if state.memory is MemoryType.local and (not size.is_const or size.value > MAX_REGISTER_ELEMENTS):
+            raise SchedulingError(
+                f"{value_name(self.builder.fusion, t)} would need {extent_text(self.builder.fusion, size)} registers "
+                f"per thread: split and parallelize its loops, inline it, or move it to "
+                "shared memory",
+                location=t.location,
+            )
+        self.storage[t.name] = storage
+        if storage.buffer.is_global:
+            self.workspaces.append(storage.buffer)
+        else:
+            stmts.append(Allocate(storage.buffer))
+        # What is kept for later has none: it would take as many registers again.
+        if t.name in self.carried and not isinstance(self.exprs[leader], Reducing) and size.value <= MOST_RESTS:
+            self.rests[t.name] = rest_of(storage.buffer)
+            stmts.append(Allocate(self.rests[t.name]))
+
+    def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
+        state = self.context.state(leader)
+        loops = self.context.loops(leader)
+        kept: list[Group] = []
+        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+            if k < depth or axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            kept.append(group)
+        axes: list[tuple[Group, Int]] = []
+        running: Int = ONE
+        for group in reversed(kept):
+            axes.append((group, running))
+            running = running * group.extent
+        if not running.is_const:
+            raise SchedulingError(f"{leader} needs {running} partial sums per thread: that must be a constant")
+        buffers = tuple(
+            Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
+            for t in tensor_outputs(self.exprs[leader])
+        )
+        step = self._welford_step(leader, depth, buffers)
+        has_rest = leader in self.compensated or (step is not None and leader in self.exact and not step.is_raw)
+        expr = self.exprs[leader]
+        # A thread's only term loses nothing, and few Doubles little.
+        extents = [group.extent for summed, group in self._serial_axes(leader, depth) if summed]
+        terms = math.prod(e.value for e in extents) if all(e.is_const for e in extents) else math.inf
+        is_single = isinstance(expr, Reduction) and terms == 1
+        if terms <= FEW_TERMS and has_rest and leader in self.tree_sums:
+            has_rest = False
+        rest = rest_of(buffers[0]) if has_rest else None
+        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest, is_single=is_single)
+        accumulator.group = self._held_group(leader, accumulator)
+        if accumulator.group is not None and leader in self.exact_exp_sums:
+            accumulator.rest = rest_of(buffers[1])
+        return accumulator
+
+    def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
+        """The innermost loops of an ExpSum whose values a thread can hold; None where that is one, or a pair to join."""
+        start = self._group_depth(leader)
+        expr = self.exprs[leader]
+        if start is None or not isinstance(expr, ExpSum):
+            return None
+        kept = accumulator.buffers[0].size.value
+        axes, running = list(accumulator.axes), kept
+        for is_reduction, group in reversed(self._serial_axes(leader, start)):
+            if is_reduction:
+                axes.append((group, const(running)))
+                running *= group.extent.value
+        values = Buffer(f"{leader}_values", accumulator.buffers[0].dtype, MemoryType.local, const(running))
+        return HeldGroup(start, values, tuple(axes), kept)
+
+    def _group_depth(self, leader: str) -> int | None:
+        """Depth of the loops whose values an ExpSum holds before it folds them: not those over nothing."""
+        expr = self.exprs[leader]
+        if not isinstance(expr, ExpSum) or expr.partial is not None:
+            return None
+        state, loops = self.context.state(leader), self.context.loops(leader)
+        outside = self._accumulator_depth(leader)
+        start, held = len(loops), 1
+        for k in reversed(range(outside, len(loops))):
+            group = loops[k]
+            if not group.is_broadcast and state.parallel_type(state.loop[k]) not in THREAD_TYPES:
+                held *= group.extent.value if group.extent.is_const else MAX_GROUP + 1
+            if not 0 < held <= MAX_GROUP:
+                break
+            start = k
+        inside = [is_reduction for is_reduction, _ in self._serial_axes(leader, start)]
+        before = self._serial_axes(leader, outside)[: len(self._serial_axes(leader, outside)) - len(inside)]
+        return start if any(inside) and all(is_reduction for is_reduction, _ in before) else None
+
+    def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
+        if isinstance(expr, Reduction):
+            dtype = accumulator_dtype(expr.output.dtype)
+            return (Literal(REDUCTIONS[expr.op].identity(dtype), dtype),)
+        if isinstance(expr, ExpSum):
+            return Literal(-math.inf, expr.largest.dtype), Literal(0.0, expr.total.dtype)
+        assert isinstance(expr, Welford)
+        return tuple(
+            Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
+        )
+
+    def _open_scan(self, leader: str, nest: ScanNest, depth: int) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        if depth == nest.start:
+            init: Value = nest.identity
+            if nest.expr.init is not None:
+                init = Cast(self._read(nest.expr.init, self._indexer({})), nest.carry.dtype)
+            stmts += [Allocate(nest.carry), *self._fill(nest.carry, init)]
+        if depth == nest.depth and nest.collective is not None:
+            values = nest.collective.values
+            stmts.append(Allocate(values))
+            self.accumulators[leader] = Accumulator(depth, (values,), nest.axes)
+        return stmts
+
+    def _fill(self, buffer: Buffer, value: Value) -> list[Stmt]:
+        if buffer.size.value == 1:
+            return [Store(buffer, ZERO, value, Role.initialise)]
+        i = self._new_symbol(buffer.size)
+        return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
+
+    def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+        """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
+        accumulator = self.accumulators.get(leader)
+        if accumulator is None:
+            return []
+        stmts: list[Stmt] = []
+        if accumulator.group is not None and accumulator.group.depth == depth:
+            name = f"{leader}_g{self._next()}"
+            stmts += exp_sum_group(
+                accumulator.buffers,
+                accumulator.rest,
+                accumulator.group,
+                name,
+                self._new_symbol,
+                is_exact=leader in self.exact_exp_sums,
+                is_only=accumulator.depth == depth,
+            )
+        if accumulator.depth != depth:
+            return stmts
+        expr = self.exprs[leader]
+        block_axes = self._reduction_types(leader, BLOCK_TYPES)
+        grid_axes = self._reduction_types(leader, GRID_TYPES)
+        scan = self.scans.get(leader)
+        if scan is not None and scan.collective is not None:
+            stmts.append(scan.collective)
+        step = accumulator.step
+        if step is not None and step.is_plain:
+            stmts += unshifted(
+                step, self._over(accumulator.buffers[0].size), self._new_symbol, f"{leader}_u{self._next()}"
+            )
+        elif step is not None and not step.is_raw and not self._is_shifted(leader, accumulator):
+            stmts += self._settled(leader, accumulator, step)
+        if accumulator.rest is not None and isinstance(expr, ExpSum):
+            # Few totals are joined: those of a thread are what loses most.
+            stmts += self._finish_sum(leader, accumulator.buffers[1], accumulator.rest)
+        elif accumulator.rest is not None and leader in self.tree_sums:
+            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
+            accumulator.rest = None
+        if block_axes or grid_axes or self._cluster_types(leader):
+            stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
+        if isinstance(expr, ExpSum):
+            stmts += self._completed(expr, accumulator.buffers)
+        if step is not None:
+            stmts += self._spread_count(accumulator.buffers[2], step.count)
+        if step is not None and step.is_plain:
+            stmts += self._settled_sums(leader, accumulator, step)
+        elif step is not None and self._is_shifted(leader, accumulator):
+            stmts += self._settled_last(leader, accumulator, step)
+        elif accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
+            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
+        stores: list[Stmt] = []
+        for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
+            target = self.storage.get(t.name)
+            if target is None and is_argument(self.context, t.name):
+                target = self._argument_storage(t)
+            if target is None or target.buffer is partial:
+                continue
+            stores += self._store_result(leader, t, target, accumulator, partial, nest)
+        if stores and accumulator.last_block is not None:
+            stores = [If(equal(accumulator.last_block, 1), tuple(stores), role=Role.last_block)]
+        closing: list[Stmt] = [*stmts, *stores]
+        for guard in self._guards([leader]).values():
+            # The parts came from a reduction over blocks inside these loops: only its last block has them.
+            if closing:
+                closing = [If(guard, tuple(closing), role=Role.last_block)]
+        return closing
+
+    def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
+        """Every element is a number again."""
+        name = f"{leader}_f{self._next()}"
+        finish = finish_mean if isinstance(self.exprs[leader], Welford) or leader in self.carried else finish_sum
+        return self._over(total.size)(lambda e: finish(total, rest, e, name))
+
+    def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
+        """What a whole row of -infinity gives; an rfactored first stage has parts of rows."""
+        if any(isinstance(e, ExpSum) and e.partial is expr.total for e in self.exprs.values()):
+            return []
+        count: Int = ONE
+        for d in expr.total.logical:
+            if d.is_reduction:
+                count = count * self.graph.group(d).extent
+        size = partials[0].size
+        i = ZERO if size is ONE else self._new_symbol(size)
+        stmts: list[Stmt] = exp_sum_complete(partials, i)
+        if isinstance(i, Symbol):
+            stmts = [For(i, ZERO, size, ONE, tuple(stmts), unroll=True)]
+        test = less(0, count)
+        return stmts if test is TRUE else list[Stmt]([If(test, tuple(stmts))])
+
+    def _collective(
+        self,
+        leader: str,
+        accumulator: Accumulator,
+        block_axes: tuple[ParallelType, ...],
+        grid_axes: tuple[ParallelType, ...],
+        nest: Nest,
+    ) -> Reduce:
+        expr = self.exprs[leader]
+        slot: Int = ZERO
+        slots: Int = ONE
+        if grid_axes:
+            for s, extent in nest.serial:
+                slot = slot * extent + s
+                slots = slots * extent
+            if not self.grid_broadcast[leader]:
+                accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
+                self._flags.add(leader)
+        combine = (
+            "welford"
+            if isinstance(expr, Welford)
+            else (EXACT_EXP_SUM if leader in self.exact_exp_sums else "exp_sum")
+            if isinstance(expr, ExpSum)
+            else REDUCTIONS[expr.op].combine
+            if isinstance(expr, Reduction)
+            else ""
+        )
+        partials, identities = accumulator.buffers, self._identities(expr)
+        if accumulator.step is not None:
+            count = accumulator.step.count
+            partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
+        if accumulator.step is not None and accumulator.step.is_plain:
+            assert accumulator.step.sums is not None
+            zero = Literal(0.0, DataType.Double)
+            combine, partials, identities = MOMENTS, (*accumulator.step.sums, partials[2]), (zero, zero, identities[2])
+        elif accumulator.step is not None and self._is_shifted(leader, accumulator):
+            step, zero = accumulator.step, Literal(0.0, DataType.Double)
+            assert step.shift is not None
+            if step.firsts and step.sums is not None:
+                combine, partials, identities = MOMENTS, (*step.sums, partials[2]), (zero, zero, identities[2])
+            elif step.firsts:
+                assert accumulator.rest is not None
+                assert step.lost is not None
+                combine, identities = EXACT_MOMENTS, (zero, zero, identities[2], zero, zero)
+                partials = (*partials, accumulator.rest, step.lost)
+            else:
+                assert step.sums is not None
+                combine, identities = SHIFTED, (zero, zero, identities[2], zero)
+                partials = (*step.sums, partials[2], step.shift)
+        elif accumulator.rest is not None and not isinstance(expr, ExpSum):
+            combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
+            partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))
+        return Reduce(
+            partials,
+            combine,
+            identities,
+            block_axes,
+            grid_axes,
+            self.grid_broadcast.get(leader, False),
+            slot,
+            slots,
+            leader,
+            accumulator.last_block,
+            self._cluster_types(leader),
+            self._copy_types(leader),
+        )
+
+    def _store_result(
+        self, leader: str, t: Tensor, target: Storage, accumulator: Accumulator, partial: Buffer, nest: Nest
+    ) -> list[Stmt]:
+        """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
+        state = self.context.state(leader)
+        kept = [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
+        indices, opened = self._own_element(leader, accumulator.depth, nest)
+        indexer = self._indexer(indices)
+        value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
+        if partial.dtype is not target.buffer.dtype:
+            value = Cast(value, target.buffer.dtype)
+        stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
+        stmts = self._guarded([stmt], indexer, kept, leader, target)
+        for i, extent in reversed(opened):
+            nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
+            stmts = nested
+        return stmts

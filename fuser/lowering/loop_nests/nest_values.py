@@ -1,0 +1,284 @@
+"""Values in loop nests: what an expr computes at the loops at hand, and its reads of arguments and intermediates.
+
+A read says here whether it crosses threads or blocks: which memory the tensor must live in, and whether the kernel waits.
+"""
+
+from __future__ import annotations
+
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.coarse_ops import ROWS
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.exact_ops import REST_OF
+from fuser.ir.fusion import (
+    COPIES,
+    GENERATOR_STATE,
+    Broadcast,
+    Cat,
+    Expand,
+    ExpSum,
+    Full,
+    Gather,
+    Iota,
+    LibraryOp,
+    Permute,
+    Pointwise,
+    Random,
+    Reduction,
+    Reshape,
+    Resize,
+    Scalar,
+    Scan,
+    Squeeze,
+    Tensor,
+    TensorExpr,
+    Val,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.kernel import (
+    Buffer,
+    Call,
+    Cast,
+    IndexValue,
+    Literal,
+    Load,
+    RandomValue,
+    ScalarArgument,
+    Stmt,
+    Store,
+    Value,
+)
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.context import Storage, global_storage, is_shared_by, row_major_axes
+from fuser.lowering.loop_nests.carried_rests import Arithmetic, takes_rests
+from fuser.lowering.loop_nests.indexing import Indexer
+from fuser.lowering.loop_nests.nest_predicates import NestPredicates
+from fuser.lowering.loop_nests.nest_state import is_one
+
+# What other blocks wrote must come from the cache that all share: a processor's own may hold the line as it was.
+LEVEL_2 = CacheOp["global"]
+
+
+class NestValues(NestPredicates):
+    """Operands and the arithmetic on them."""
+
+    def _target(self, t: Tensor) -> Storage:
+        found = self.storage.get(t.name)
+        return found if found is not None else self._argument_storage(t)
+
+    def _argument_storage(self, t: Tensor) -> Storage:
+        found = self.storage.get(t.name)
+        if found is None:
+            # What the strides span, not the number of elements: rows may be padded.
+            strides = self.context.strides(t)
+            size: Int = ONE
+            for i, d in enumerate(t.visible):
+                size = size + (self.graph.group(d).extent - 1) * strides[i]
+            buffer = Buffer(t.name, t.dtype, self.context.state(t.name).memory, size, t.name)
+            found = global_storage(self.context, t, buffer)
+            self.storage[t.name] = found
+            self.arguments[t.name] = buffer
+        return found
+
+    def _read(self, value: Val, indexer: Indexer) -> Value:
+        """An operand at the loops at hand."""
+        if isinstance(value, Scalar):
+            if value.value is not None:
+                return Literal(value.value, value.dtype)
+            if value.expression is not None:
+                extent = self.context.rewrite(value.expression)
+                if value.dtype.is_integral:
+                    return IndexValue(extent, value.dtype)
+                return Cast(IndexValue(extent, DataType.Int), value.dtype)
+            self.scalars[value.name] = value.dtype
+            return ScalarArgument(value.name, value.dtype)
+        if value.is_cpu:
+            self.scalars[value.name] = value.dtype
+            return ScalarArgument(value.name, value.dtype)
+        storage = self._target(value)
+        crosses = self._crosses_blocks(value, indexer)
+        offset = self._offset(indexer, storage.axes, value)
+        self._check_register_index(storage.buffer, offset, value)
+        return Load(storage.buffer, offset, LEVEL_2 if crosses else CacheOp.unspecified)
+
+    def _crosses_blocks(self, t: Tensor, indexer: Indexer) -> bool:
+        """Whether a read is of what another block may have written in this kernel.
+
+        Raises SchedulingError where a value spread over threads is read by a thread that does not hold it, and lives in memory
+        that the reader does not share.
+        """
+        leader = self.leaders.get(t.name)
+        if leader is None:
+            return False
+        state = self.context.state(t.name)
+        memory = state.memory
+        held: set[ParallelType] = set()
+        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(t.name), strict=True)):
+            p = state.parallel_type(axis)
+            if p not in THREAD_TYPES or axis.is_reduction or group.is_broadcast:
+                continue
+            if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:
+                held.add(p)
+            elif is_one(self.context.sizes.get(p, ONE)):
+                # The only thread there is holds whatever is read.
+                held.add(p)
+            elif not is_shared_by(memory, p):
+                needed = "shared or global" if p.is_block else "global"
+                raise SchedulingError(
+                    f"{t.name} is spread over {p.name} along {group.name}, and is read by a thread that does not hold it: "
+                    f"it must live in {needed} memory",
+                    location=t.location,
+                )
+        if memory is MemoryType.local:
+            return False
+        # Workers that do not hold elements of their own read what the first of them wrote.
+        if self._promoted_writes(t):
+            held.clear()
+        others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and not is_one(size)} - held
+        private = not any(p.is_block for p in others)
+        self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
+        crosses = any(p.is_grid and not self._is_last_block_only(leader, p) for p in others)
+        if crosses:
+            self.crossing.add(t.name)
+        return crosses
+
+    def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
+        match expr:
+            case Pointwise():
+                if expr.op == REST_OF.name:
+                    return self._rest(expr.inputs[0], indexer) or Literal(0.0, expr.output.dtype)
+                args = tuple(self._read(v, indexer) for v in expr.inputs)
+                if expr.op in COPIES:
+                    return self._hinted(args[0], expr.output)
+                if expr.op == "cast":
+                    return Cast(args[0], expr.output.dtype)
+                if expr.op == "sub":
+                    args = self._less_rest(expr, args, indexer)
+                return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
+            case Squeeze():
+                # A dropped dim has one element, or one that is seen many times: any index will do.
+                gone = [self.graph.group(d) for d, gone in zip(expr.input.visible, expr.flags, strict=True) if gone]
+                first = {g: ZERO for g in gone if indexer.index(g) is None}
+                return self._read(expr.input, self._indexer({**indexer.loops, **first}) if first else indexer)
+            case Broadcast() | Expand() | Permute() | Reshape():
+                return self._read(expr.input, indexer)
+            case Cat() | Resize() | Gather():
+                raise InternalError("what chooses between reads is a statement", pass_name="build_loop_nests")
+            case Full():
+                value = self._read(expr.value, indexer)
+                return value if value.dtype is expr.output.dtype else Cast(value, expr.output.dtype)
+            case Iota():
+                return self._iota(expr, indexer)
+            case Random():
+                return self._random(expr, indexer)
+            case Reduction() | Welford() | ExpSum() | Scan():
+                raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
+            case LibraryOp():
+                raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
+
+    def _less_rest(self, expr: Pointwise, args: tuple[Value, ...], indexer: Indexer) -> tuple[Value, ...]:
+        """x - mean becomes (x - mean) - rest, where the mean is a register beside its rest.
+
+        The mean of data far from zero is rounded to more than the difference is.
+        """
+        rest = self._rest_of_mean(expr.inputs[1], indexer)
+        if rest is None or args[0].dtype is not args[1].dtype:
+            return args
+        return Call("sub", args, args[0].dtype, args[0].dtype), rest
+
+    def _rest_of_mean(self, mean: Val, indexer: Indexer) -> Load | None:
+        """What rounding has lost of a mean or a sum that is a register beside its rest, or of what is a copy of it."""
+        while isinstance(mean, Tensor) and self.context.state(mean.name).memory is MemoryType.local:
+            made = self.builder.definition(mean.name)
+            if isinstance(made, Welford) or (isinstance(made, Reduction) and mean.name in self.carried):
+                break
+            if not (isinstance(made, Broadcast) or (isinstance(made, Pointwise) and made.op in COPIES)):
+                return None
+            mean = made.inputs[0] if isinstance(made, Pointwise) else made.input
+        accumulator = self.accumulators.get(mean.name)
+        storage = self.storage.get(mean.name)
+        if accumulator is None or accumulator.rest is None or storage is None or not isinstance(mean, Tensor):
+            return None
+        if storage.buffer is not accumulator.buffers[0]:
+            return None
+        offset = self._offset(indexer, accumulator.axes, mean)
+        self._check_register_index(accumulator.rest, offset, mean)
+        return Load(accumulator.rest, offset)
+
+    def _rest(self, value: Val, indexer: Indexer) -> Load | None:
+        """What rounding has lost of an operand, if anything is known of it."""
+        if not isinstance(value, Tensor):
+            return None
+        rest = self.rests.get(value.name)
+        if rest is None:
+            return self._rest_of_mean(value, indexer)
+        return Load(rest, self._offset(indexer, self.storage[value.name].axes, value))
+
+    def _with_rests(self, expr: TensorExpr, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt] | None:
+        """The statements of an expr whose result, or one of whose operands, has a rest; else None."""
+        rest = self.rests.get(tensor_outputs(expr)[0].name)
+        if isinstance(expr, Pointwise) and takes_rests(expr):
+            rests = tuple(self._rest(v, indexer) for v in expr.inputs)
+            of_interest = any(isinstance(v, Tensor) and v.name in self.carried for v in expr.inputs)
+            if rest is None and (not of_interest or not any(rests)):
+                return None
+            args = tuple(self._read(v, indexer) for v in expr.inputs)
+            name = f"{expr.output.name}_c{self._next()}"
+            # What a row has in common is near its elements, or small beside most of them.
+            common = [isinstance(v, Tensor) and isinstance(self.exprs.get(v.name), Broadcast) for v in expr.inputs]
+            larger = common.index(False) if True in common and False in common else None
+            made = Arithmetic(expr.op, args, rests, expr.output.dtype, name, larger=larger)
+            return made.settled(target, offset) if rest is None else made.carried(target, rest, offset)
+        if rest is None:
+            return None
+        (operand,) = tensor_inputs(expr)
+        lost = self._rest(operand, indexer)
+        lost = Literal(0.0, rest.dtype) if lost is None else lost
+        return [Store(target, offset, self._value(expr, indexer)), Store(rest, offset, lost)]
+
+    def _hinted(self, value: Value, copy: Tensor) -> Value:
+        """The cache hint of a copy is about its read of device memory."""
+        if isinstance(value, Load) and value.buffer.is_global and value.cache is CacheOp.unspecified:
+            return Load(value.buffer, value.index, self.context.state(copy.name).cache_op)
+        return value
+
+    def _iota(self, expr: Iota, indexer: Indexer) -> Value:
+        dtype = expr.output.dtype
+        dim = expr.output.visible[0]
+        index = ZERO if dim.is_broadcast else indexer.index(self.graph.group(dim))
+        if index is None:
+            raise SchedulingError(f"{expr.output.name} cannot be indexed")
+        position: Value = IndexValue(index, DataType.Int)
+        # UInt64 has no arithmetic of its own; that of Int wraps to the same bits.
+        compute = DataType.Int if dtype is DataType.UInt64 else compute_dtype(dtype)
+        step, start = self._read(expr.step, indexer), self._read(expr.start, indexer)
+        if not (isinstance(step, Literal) and step.value == 1):
+            position = Call("mul", (position, step), compute, compute)
+        if not (isinstance(start, Literal) and start.value == 0):
+            position = Call("add", (position, start), compute, compute)
+        return position if position.dtype is dtype else Cast(position, dtype)
+
+    def _random(self, expr: Random, indexer: Indexer) -> Value:
+        index = self._offset(indexer, row_major_axes(self.context, expr.output), expr.output)
+        if expr.state is not None:
+            seed, offset = (self._read(v, indexer) for v in expr.state)
+        else:
+            self.scalars.update(dict.fromkeys(GENERATOR_STATE, DataType.Int))
+            seed, offset = (ScalarArgument(name, DataType.Int) for name in GENERATOR_STATE)
+            if expr.ordinal:
+                ordinal = Literal(expr.ordinal, DataType.Int)
+                offset = Call("add", (offset, ordinal), DataType.Int, DataType.Int)
+        first, second = (self._read(v, indexer) for v in expr.parameters)
+        return RandomValue(expr.distribution, index, seed, offset, (first, second), expr.output.dtype)
+
+
+def call_dtype(expr: Pointwise) -> DataType:
+    """Compute dtype of a pointwise expr: of its result for `where`, else of its operands."""
+    if expr.op == "where":
+        return compute_dtype(expr.output.dtype)
+    tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
+    dtype = tensors[0].dtype
+    return dtype if dtype.is_reduced_float and ROWS[expr.op].in_own_type else compute_dtype(dtype)

@@ -1,0 +1,343 @@
+"""Moves in loop nests whose reads are displaced (resize, gather) or wide: a copy inside a vectorized axis is one access.
+
+A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it, or
+where the schedule lets it be misaligned: then what is read comes from any address, and vectors that the ends of a row cut are
+moved by element, but those of inputs that are aligned, of which one access takes what is beyond an end, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dim_pairs import displaced_dims
+from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
+from fuser.ir.facts import Aligned
+from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCopy,
+    Buffer,
+    Cast,
+    For,
+    GivenIndex,
+    If,
+    Literal,
+    Load,
+    LoadIndex,
+    Role,
+    Stmt,
+    Store,
+    VectorMove,
+)
+from fuser.ir.op_table import REDUCTIONS
+from fuser.ir.user_names import value_name
+from fuser.lowering.context import Storage
+from fuser.lowering.loop_nests.displaced_reads import operand_indices, result_index, window_tests
+from fuser.lowering.loop_nests.indexing import Indexer
+from fuser.lowering.loop_nests.nest_predicates import easiest_of, hardest, inexact_splits
+from fuser.lowering.loop_nests.nest_state import Nest
+from fuser.lowering.loop_nests.nest_storage import NestStorage
+from fuser.lowering.loop_nests.nest_values import LEVEL_2
+from fuser.lowering.memory.pipeline_copies import ASYNC_ELEMENT, async_copy
+
+
+def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
+    """A guarded move with a fill as one test: registers that nothing reads take the fill, and no other branch is left."""
+    match stmts:
+        case [If(guard, (If(inside, (VectorMove(dst=dst),) as move, fill),), ())] if fill and dst.is_register:
+            return [If(all_of(guard, inside), move, fill)]
+        case _:
+            return stmts
+
+
+def _reads_everywhere(expr: TensorExpr) -> bool:
+    """Whether each element of the result is read, at an index that follows from its own: no pad, no gather."""
+    return not isinstance(expr, Gather) and (not isinstance(expr, Resize) or expr.fill is None)
+
+
+class NestVectors(NestStorage):
+    """Displaced reads and vector moves."""
+
+    def _displaced(self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None) -> tuple[list[Stmt], Indexer]:
+        """What must come before a slice, pad or gather, and the indices of its operand: those of the loops if it moves nothing.
+
+        A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
+        """
+        if isinstance(expr, Resize):
+            if not any(True for _ in displaced_dims(expr, expr.input, expr.output)):
+                return [], indexer
+            return [], self._indexer(operand_indices(self.context, expr, indexer, None))
+        index = self._read(expr.index, indexer)
+        if not isinstance(index, Load):
+            raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
+        if lane is not None:
+            own = [result_index(self.context, expr.index, d, indexer) for d in expr.index.visible]
+            if any(lane in i.symbols for i in own):
+                raise SchedulingError(
+                    f"{expr.output.name} cannot be vectorized: each element has an index of its own",
+                    location=expr.output.location,
+                )
+            index = Load(index.buffer, index.index.substitute({lane: ZERO}))
+        found = self._new_symbol(self.graph.group(expr.input.visible[expr.dim]).extent, "at")
+        before: list[Stmt] = []
+        if not index.buffer.is_register:
+            held = Buffer(f"{expr.output.name}_{found.name}", index.dtype, MemoryType.local, ONE)
+            before = [Allocate(held), Store(held, ZERO, index)]
+            index = Load(held, ZERO)
+        before.append(LoadIndex(found, index.buffer, index.index, GivenIndex(expr.dim, expr.output.location)))
+        return before, self._indexer(operand_indices(self.context, expr, indexer, found))
+
+    def _windowed(
+        self,
+        expr: Resize | Gather,
+        move: Stmt,
+        targets: Sequence[Int],
+        buffer: Buffer,
+        indexer: Indexer,
+        lane: Symbol | None = None,
+    ) -> list[Stmt]:
+        """`move` where the windows of a resize hold; its fill at the `targets` elsewhere."""
+        if isinstance(expr, Gather) or expr.fill is None:
+            return [move]
+        what = f"window of {expr.output.name}"
+        tests = window_tests(
+            self.context,
+            expr,
+            indexer,
+            lambda low, high: self._claim(f"dropped {what}", low, "<", high),
+            lambda low, high: self._test(what, low, high),
+            lane,
+            len(targets),
+        )
+        if not tests:
+            return [move]
+        fill = self._read(expr.fill, indexer)
+        if fill.dtype is not buffer.dtype:
+            fill = Cast(fill, buffer.dtype)
+        inside, outside = all_of(*tests), tuple(Store(buffer, i, fill) for i in targets)
+        return list(outside) if inside is FALSE else [If(inside, (move,), outside)]
+
+    def _vector_move(
+        self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]
+    ) -> list[Stmt]:
+        """One wide access for the copy inside a vectorized axis."""
+        assert nest.vector is not None
+        lane, width = nest.vector
+        t = tensor_outputs(expr)[0]
+        operands = tensor_inputs(expr)
+        if not is_copy(expr) or not operands:
+            raise SchedulingError(
+                f"{value_name(self.builder.fusion, t)} cannot be vectorized: only a copy can (cache_before or "
+                f"cache_after makes one)",
+                location=t.location,
+            )
+        source_tensor = operands[0]
+        nbytes = width * t.dtype.itemsize
+        if nbytes not in (1, 2, 4, 8, 16):
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two",
+                location=t.location,
+            )
+        indexer = self._indexer(nest.indices)
+        source = self._target(source_tensor)
+        before, source_indexer = list[Stmt](), indexer
+        if isinstance(expr, (Resize, Gather)):
+            before, source_indexer = self._displaced(expr, indexer, lane)
+        crosses = self._crosses_blocks(source_tensor, source_indexer)
+        may_cut = self.context.state(t.name).misaligned and _reads_everywhere(expr)
+        starts: list[Int] = []
+        problems: list[str] = []
+        for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):
+            offset = self._offset(indices, storage.axes, tensor)
+            start = offset.substitute({lane: 0})
+            if offset - start is not lane:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized: {tensor.name} is not contiguous along the vectorized axis "
+                    f"(its offset is {offset}); the extents must be divisible by {width} and the stride must be 1",
+                    location=t.location,
+                )
+            problem = self._misalignment(tensor, storage.buffer, start, width, nbytes)
+            if problem and not may_cut:
+                raise SchedulingError(f"{t.name} cannot be vectorized by {width}: {problem}", location=t.location)
+            self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
+            if not storage.buffer.is_register and not problem:
+                phase = self.phases.get((self.context.alias_of.get(tensor.name, tensor).name, width), ZERO)
+                self._claim(f"start of the vector of {tensor.name}", start + phase, "|", const(width))
+            starts.append(start)
+            problems.append(problem)
+        at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
+        touches_device = source.buffer.is_global or target.buffer.is_global
+        cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
+        cache = LEVEL_2 if crosses else cache
+        # A store of a single element has no hint: what would be told is how its value is read.
+        of_element = cache if source.buffer.is_global else CacheOp.unspecified
+        if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
+            stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width, cache)
+        elif width == 1:
+            stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], of_element))
+        else:
+            aligned = not problems[1]
+            stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache, aligned)
+        stmts: list[Stmt] = [stmt]
+        if may_cut and width > 1:
+            # A row that crosses other threads' elements in device memory is stored by element where it is not aligned.
+            whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
+            is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize >= ASYNC_ELEMENT
+            copied = t if is_async else None
+            # Elements of a vector that is cut are few, and registers for what is read early are what all threads lack then.
+            by_element = CacheOp.unspecified if cache is CacheOp.read_only else of_element
+            moved = (target.buffer, starts[0]), (source.buffer, starts[1], by_element)
+            if whole and not problems[1] and self._is_only_read(source_tensor, source):
+                at_once = self._read_whole(leader, nest, stmt)
+                if at_once is not None:
+                    return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
+            cut = self._cut_vectors(leader, *moved, nest, whole, copied)
+            if cut is not None and is_async and not problems[0] and self._has_aligned_base(source_tensor, nbytes):
+                # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
+                alike = self._cut_vectors(leader, *moved, nest, stmts, copied)
+                if alike is None:
+                    alike = self._predicated(stmts, self._tests_of_vectors(leader, nest))
+                cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
+            if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
+                cut = self._predicated(whole, self._tests_of_vectors(leader, nest))
+            if cut is not None:
+                return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
+        else:
+            self._check_whole_vectors(t, loops, indexer, lane, width)
+        if isinstance(expr, (Resize, Gather)):
+            targets = [starts[0] + v for v in range(width)]
+            stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
+        return _tested_at_once(self._guarded(stmts, at_zero, loops, leader, target))
+
+    def _misalignment(self, tensor: Tensor, buffer: Buffer, start: Int, width: int, nbytes: int) -> str:
+        """Why the address of a wide access is not known to be aligned, or "". A wide access to an argument needs a base that
+        the facts call aligned; what the launch allocates is."""
+        if buffer.is_register:
+            return ""
+        argument = self.context.alias_of.get(tensor.name, tensor)
+        phase = self.phases.get((argument.name, width))
+        if phase is not None and (start + phase) % width is ZERO:
+            return ""
+        if start.multiple % width != 0 and start % width is not ZERO:
+            return f"the offset {start} of {tensor.name} is not known to be a multiple of {width} elements ({nbytes} bytes)"
+        if not buffer.is_global or self._has_aligned_base(argument, nbytes):
+            return ""
+        return f"the base address of {argument.name} is not known to be aligned to {nbytes} bytes"
+
+    def _has_aligned_base(self, argument: Tensor, nbytes: int) -> bool:
+        """Whether a tensor is known to begin at a multiple of so many bytes. What the launch allocates does."""
+        return argument.name not in self.builder.input_names or any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        )
+
+    def _cut_vectors(
+        self,
+        leader: str,
+        target: tuple[Buffer, Int],
+        source: tuple[Buffer, Int, CacheOp],
+        nest: Nest,
+        whole: list[Stmt],
+        copied: Tensor | None,
+    ) -> list[Stmt] | None:
+        """`whole` where all elements of a vector are inside, else (and always where `whole` is empty) one element after the
+        other, of `copied` asynchronously; None if one test decides for all of them, and `whole` does."""
+        assert nest.vector is not None
+        lane, width = nest.vector
+        loops = self.context.loops(leader)
+        tests = self._predicate_list(leader, loops, self._indexer(nest.indices))
+        own = [test for test in tests if lane in test.symbols]
+        if whole and not own:
+            return None
+        element = self._new_symbol(const(width), "v")
+        self._unrolled.add(element)
+        at, place = source[1] + element, target[1] + element
+        move: list[Stmt] = (
+            [Store(target[0], place, Load(source[0], at, source[2]))]
+            if copied is None
+            else [async_copy(copied, target[0], place, source[0], at, 1, source[2])]
+        )
+        inside = all_of(*(test.substitute({lane: element}) for test in own))
+        stmts, unroll = self._predicated(move, inside), True
+        if target[0].is_shared and copied is None and own == tests and inside is not all_of():
+            # A place in shared memory is filled whole: it is read in one access, whatever of it lies in a row. Rows together
+            # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003 beside Floats).
+            self._filled.add(target[0])
+            zero = Literal(REDUCTIONS["sum"].identity(target[0].dtype), target[0].dtype)
+            stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]
+            unroll = source[0].is_register
+        single: Stmt = For(element, ZERO, const(width), ONE, tuple(stmts), unroll=unroll)
+        is_whole = all_of(*(hardest(test, lane, width) for test in own)) if whole else FALSE
+        # A row that is shorter than a vector has no whole one.
+        if is_whole is not FALSE:
+            single = If(is_whole, tuple(whole), (single,), Role.predicate)
+        return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
+
+    def _is_only_read(self, tensor: Tensor, source: Storage) -> bool:
+        """Whether a tensor is an input that the kernel does not write."""
+        if not source.buffer.is_global or tensor.name not in self.builder.input_names:
+            return False
+        return tensor not in self.context.alias_of.values()
+
+    def _read_whole(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
+        """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
+        them, or it is not known where an end of the row lies.
+
+        An aligned access takes nothing but the 16 bytes, or fewer, around what is asked for, which are mapped as that is.
+        Elements one by one would each be a test and an access: their warp, and all that wait for it, would wait for them.
+        """
+        assert nest.vector is not None
+        lane, width = nest.vector
+        tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
+        own = [test for test in tests if lane in test.symbols]
+        easiest = [e for e in (easiest_of(test, lane, width) for test in own) if e is not None]
+        # A row that is shorter than a vector has no whole one.
+        if not own or len(easiest) < len(own) or all_of(*(hardest(test, lane, width) for test in own)) is FALSE:
+            return None
+        match move:
+            case VectorMove():
+                read: Stmt = VectorMove(
+                    move.dst, move.dst_index, move.src, move.src_index, width, move.cache, move.aligned, cut=True
+                )
+            case AsyncCopy():
+                read = AsyncCopy(move.dst, move.dst_index, move.src, move.src_index, width, move.cache, cut=True)
+            case _:
+                return None
+        others = all_of(*(test for test in tests if lane not in test.symbols))
+        orelse: tuple[Stmt, ...] = ()
+        if move.dst.is_shared and others is all_of():
+            # A place in shared memory is filled whole: stages read it in one access, whatever of it lies in a row.
+            self._filled.add(move.dst)
+            element = self._new_symbol(const(width), "v")
+            self._unrolled.add(element)
+            zero = Literal(REDUCTIONS["sum"].identity(move.dst.dtype), move.dst.dtype)
+            fill = Store(move.dst, move.dst_index + element, zero)
+            orelse = (For(element, ZERO, const(width), ONE, (fill,), unroll=True),)
+        return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
+
+    def _tests_of_vectors(self, leader: str, nest: Nest) -> Cond:
+        """The tests that do not tell the elements of a vector apart."""
+        assert nest.vector is not None
+        lane, _ = nest.vector
+        tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
+        return all_of(*(test for test in tests if lane not in test.symbols))
+
+    def _check_whole_vectors(
+        self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int
+    ) -> None:
+        """Predicates see the first element of a vector: the others must be inside whenever it is."""
+        for split in inexact_splits(loops):
+            index = indexer.padded(split)
+            if index is None or lane not in index.symbols:
+                continue
+            first = index.substitute({lane: 0})
+            room = split.source.extent - first
+            if index - first is not lane or room.multiple % width != 0:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized by {width}: the extent {split.source.extent} along the vectorized axis is "
+                    f"not known to be divisible by {width}",
+                    location=t.location,
+                )
+            self._claim(f"room for the vector of {t.name}", room, "|", const(width))

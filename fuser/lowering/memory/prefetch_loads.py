@@ -1,0 +1,135 @@
+"""Load what the next trip of a loop needs while this trip computes.
+
+Before: for i in 0 .. n { x[0..7] = input[f(i)]; ... x[3] ... }
+After:  next[0..7] = input[f(0)]
+        for i in 0 .. n { x[0..7] = next[0..7]; if i + 1 < n { next[0..7] = input[f(i + 1)] }; ... x[3] ... }
+
+Only for the copies that the schedule asks it for: they hold registers twice. The statements that fill such a copy stand in the
+loop that it is inlined in, under their own tests; they read nothing but arguments that the kernel does not write, so that they
+may be carried out a trip earlier.
+
+Stands before collectives are expanded: loops are those of loop nests, and no barrier has a place yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from fuser.errors import SchedulingError
+from fuser.ir.integers import Int, less, prove_less
+from fuser.ir.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
+
+
+def prefetch_loads(
+    body: tuple[Stmt, ...], wanted: AbstractSet[str], required: AbstractSet[str] = frozenset()
+) -> tuple[Stmt, ...]:
+    """Fill the register arrays of the tensors `wanted` a trip ahead, where a loop fills them so.
+
+    Of those that none does a comment at the head tells. Raises SchedulingError for one of those `required`.
+    """
+    if not wanted:
+        return body
+    written = {buffer for s in walk(body) for buffer, _ in stmt_writes(s)}
+    prefetcher = _Prefetcher(wanted, written)
+    result = prefetcher.body(body)
+    missing = sorted(required - prefetcher.done)
+    if missing:
+        raise SchedulingError(
+            f"{missing[0]} cannot be loaded a trip ahead: no serial loop fills it from inputs that the kernel does not write"
+        )
+    left = sorted(wanted - prefetcher.done)
+    if not left:
+        return result
+    reason = "no serial loop fills it from inputs that the kernel does not write"
+    return (*(Comment(f"{name} is not loaded a trip ahead: {reason}") for name in left), *result)
+
+
+class _Prefetcher:
+    def __init__(self, wanted: AbstractSet[str], written: AbstractSet[Buffer]) -> None:
+        self.wanted = wanted
+        self.written = written
+        self.done: set[str] = set()
+
+    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """A statement list with its loops rewritten."""
+        result: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case For():
+                    result += self._loop(stmt)
+                case If():
+                    result.append(If(stmt.condition, self.body(stmt.then), self.body(stmt.orelse), stmt.role))
+                case _:
+                    result.append(stmt)
+        return tuple(result)
+
+    def _loop(self, loop: For) -> list[Stmt]:
+        filled = [self._filled(stmt) for stmt in loop.body]
+        found = [f for f in filled if f is not None]
+        declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}
+        if not found or loop.unroll or not declared.issuperset(found):
+            return [_with_body(loop, self.body(loop.body))]
+        ahead = {b: Buffer(f"{b.name}_next", b.dtype, b.memory, b.size, b.tensor) for b in found}
+        self.done.update(b.name for b in found)
+        loads = tuple(s for s, f in zip(loop.body, filled, strict=True) if f is not None)
+        first = substitute_symbols(_into(loads, ahead), {loop.symbol: loop.start})
+        following: Int = loop.symbol + loop.step
+        again = substitute_symbols(_into(loads, ahead), {loop.symbol: following})
+        if not prove_less(loop.start, loop.stop):
+            first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
+        inner: list[Stmt] = [*(Allocate(b) for b in found), *_from(loads, ahead)]
+        inner.append(If(less(following, loop.stop), again, role=Role.predicate))
+        rest = [
+            s
+            for s, f in zip(loop.body, filled, strict=True)
+            if f is None and not (isinstance(s, Allocate) and s.buffer in ahead)
+        ]
+        return [*(Allocate(b) for b in ahead.values()), *first, _with_body(loop, (*inner, *self.body(rest)))]
+
+    def _filled(self, stmt: Stmt) -> Buffer | None:
+        """The wanted array that a statement does nothing but fill, or None."""
+        writes = {buffer for s in walk((stmt,)) for buffer, _ in stmt_writes(s)}
+        reads = {buffer for s in walk((stmt,)) for buffer, _ in stmt_reads(s)}
+        if len(writes) != 1 or not reads or any(isinstance(s, Allocate) for s in walk((stmt,))):
+            return None
+        (buffer,) = writes
+        loads_only = all(r.is_global and r not in self.written for r in reads)
+        return buffer if buffer.is_register and buffer.name in self.wanted and loads_only else None
+
+
+def _with_body(loop: For, body: tuple[Stmt, ...]) -> For:
+    return For(loop.symbol, loop.start, loop.stop, loop.step, body, loop.unroll, loop.unswitch)
+
+
+def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    """The loads, into the arrays for the next trip."""
+
+    def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        match stmt:
+            case Store():
+                return (Store(ahead[stmt.buffer], stmt.index, stmt.value, stmt.role),)
+            case VectorMove():
+                return (replace(stmt, dst=ahead[stmt.dst]),)
+            case _:
+                return None
+
+    return map_body(loads, rewrite)
+
+
+def _from(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    """What the loads fill, taken from the arrays for the next trip: the same elements under the same tests."""
+
+    def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        match stmt:
+            case Store():
+                return (Store(stmt.buffer, stmt.index, Load(ahead[stmt.buffer], stmt.index), stmt.role),)
+            case VectorMove():
+                return (VectorMove(stmt.dst, stmt.dst_index, ahead[stmt.dst], stmt.dst_index, stmt.width),)
+            case _:
+                return None
+
+    return map_body(loads, rewrite)

@@ -1,0 +1,12 @@
+"""Passes over tests: fewer of them, hoisted out of loops, or for whole blocks at once.
+
+Imports of lowering/: kernel_rewrites.py.
+
+    fill_held_values.py  masked loads get the value that their consumers begin with, and these need no test
+    peel_loops.py        the last iteration of an unrolled loop alone is tested
+    unswitch_loops.py    a loop's last index is tested once for all of its iterations
+    first_values.py      "is it the first value" is asked in the first iterations only
+    whole_blocks.py      a block all of whose rows exist tests once
+    merge_predicates.py  statements under equal tests are joined; loops under tests that they do not change
+    hoisted_tests.py     what peel_loops, unswitch_loops and whole_blocks have in common
+"""

@@ -1,0 +1,75 @@
+"""Test the end of an unrolled loop in its last trip only.
+
+Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known to be 257 or more, and t below 32
+After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
+
+A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
+only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks
+for. Loops of two trips are left alone, and those in which lanes do something together.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.integers import TRUE, Truth, const, less
+from fuser.ir.kernel import For, If, Stmt, walk
+from fuser.ir.proofs import ProofLog
+from fuser.ir.statement_scopes import is_collective
+from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
+from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
+
+LEAST_TRIPS = 3
+"""Trips of a loop of which most lose their tests when the last is taken out."""
+
+
+def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
+    """Take the last trip out of every unrolled loop whose other trips pass tests that it may fail.
+
+    Loops whose tests are hoisted are left as they are. `proofs` is told that the tests left out hold.
+    """
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For(unswitch=False):
+                inner = peel_loops(stmt.body, proofs)
+                out += _peeled(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll), proofs)
+            case If():
+                out.append(
+                    If(stmt.condition, peel_loops(stmt.then, proofs), peel_loops(stmt.orelse, proofs), stmt.role)
+                )
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
+    if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        return [loop]
+    trips = range(loop.start.value, loop.stop.value, loop.step.value)
+    if len(trips) < LEAST_TRIPS or any(map(is_collective, walk(loop.body))):
+        return [loop]
+    before = const(trips[-2])
+    passed = {
+        part
+        for part in predicate_parts(loop.body)
+        if loop.symbol in part.symbols
+        and is_prefix(part, loop.symbol)
+        and part.substitute({loop.symbol: before}) is TRUE
+    }
+    if not passed:
+        return [loop]
+    last = const(trips[-1])
+    given = less(loop.symbol, last)
+    claim_passed(proofs, "peel_loops", "test of all trips but the last", dict.fromkeys(passed, given))
+    ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
+    return [
+        For(loop.symbol, loop.start, last, loop.step, drop_tests(loop.body, passed), True),
+        # A loop still, for what it declares.
+        For(loop.symbol, last, loop.stop, loop.step, ending, True),
+    ]
+
+
+def _decided(stmt: Stmt) -> tuple[Stmt, ...] | None:
+    """What is left of a test whose outcome is known."""
+    if isinstance(stmt, If) and isinstance(stmt.condition, Truth):
+        return stmt.then if stmt.condition is TRUE else stmt.orelse
+    return None

@@ -1,0 +1,131 @@
+"""Test an unswitched loop's bounds once.
+
+Before: for (i) { if (f(i) < n) a }                          with For.unswitch
+After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
+
+A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
+increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another
+side does where a test fails is dropped with it. Loops that hold a barrier keep their tests, for the hoisted one differs between
+threads, and so do loops of which some iteration is known to fail. A loop inside that asks for it, too, is tested once for each
+iteration of the one around it where the test of all fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fuser.ir.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
+from fuser.ir.kernel import For, If, Role, Stmt, walk
+from fuser.ir.proofs import ProofLog
+from fuser.ir.statement_scopes import is_collective
+from fuser.lowering.kernel_rewrites import map_body
+from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix
+
+_MOST_ITERATIONS = 64
+
+
+def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
+    """Hoist the tests of every outermost loop that asks for it. `proofs` is told that each hoisted test implies its own."""
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() if stmt.unswitch:
+                inner = unswitch_loops(stmt.body, proofs)
+                each = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll)
+                out.append(_unswitch(_cleared(stmt), each, proofs))
+            case For():
+                inner = unswitch_loops(stmt.body, proofs)
+                out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll))
+            case If():
+                then, orelse = unswitch_loops(stmt.then, proofs), unswitch_loops(stmt.orelse, proofs)
+                out.append(If(stmt.condition, then, orelse, stmt.role))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _cleared(loop: For) -> For:
+    def clear(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (
+            (For(s.symbol, s.start, s.stop, s.step, s.body, s.unroll),) if isinstance(s, For) and s.unswitch else None
+        )
+
+    made = map_body((loop,), clear)[0]
+    assert isinstance(made, For)
+    return made
+
+
+def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
+    """`loop` behind the test of all its iterations; `each`, which tests them one by one, where that fails or there is none."""
+    inner = [s for s in walk((loop,)) if isinstance(s, For)]
+    if any(map(is_collective, walk((loop,)))):
+        return each
+    symbols = {s.symbol: s for s in inner}
+    hoisted: dict[Cond, Cond] = {}
+    for part in _tests((loop,)):
+        last = _at_hardest(part, symbols)
+        if last is not None:
+            hoisted[part] = last
+    if not hoisted or all_of(*hoisted.values()) is FALSE:
+        return each
+    claim_passed(proofs, "unswitch_loops", "hoisted test", hoisted)
+    return If(all_of(*hoisted.values()), drop_tests((loop,), hoisted), (each,), role=Role.unswitch)
+
+
+def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
+    """The parts of all predicates; what is done where one fails has none that matter where it holds."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _tests(stmt.body)
+        elif isinstance(stmt, If):
+            if stmt.role is Role.predicate:
+                yield from conjuncts(stmt.condition)
+            yield from _tests(stmt.then)
+            if stmt.role is not Role.predicate:
+                yield from _tests(stmt.orelse)
+
+
+def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
+    """The condition (`operand >= 0`) with every inner loop at the iteration where it is hardest to meet: the last or the first,
+    or None where that is not known."""
+    if not isinstance(condition, Compare) or condition.kind != ">=":
+        return None
+    values: dict[Symbol, Int | int] = {}
+    for s in sorted(condition.operand.symbols & loops.keys(), key=lambda s: s.name):
+        loop = loops[s]
+        if (loop.start.symbols | loop.stop.symbols) & loops.keys():
+            return None
+        if is_prefix(condition, s):
+            values[s] = loop.stop - 1
+        elif _is_suffix(condition, s):
+            values[s] = loop.start
+        else:
+            worst = _worst_iteration(condition, loop)
+            if worst is None:
+                return None
+            values[s] = worst
+    return condition.substitute(values)
+
+
+def _worst_iteration(condition: Compare, loop: For) -> Int | None:
+    """The iteration at which the operand is least, where those of all differ by constants: accesses of a thread that go along
+    two dims, one by i // n, the other by i % n."""
+    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        return None
+    iterations = range(loop.start.value, loop.stop.value, loop.step.value)
+    if len(iterations) > _MOST_ITERATIONS:
+        return None
+    first = condition.operand.substitute({loop.symbol: loop.start})
+    least, worst = 0, loop.start
+    for k in iterations:
+        apart = condition.operand.substitute({loop.symbol: const(k)}) - first
+        if not apart.is_const:
+            return None
+        if apart.value < least:
+            least, worst = apart.value, const(k)
+    return worst
+
+
+def _is_suffix(condition: Compare, index: Symbol) -> bool:
+    step = condition.operand.substitute({index: index + 1}) - condition.operand
+    return step.lo is not None and step.lo >= 0

@@ -1,0 +1,84 @@
+"""Insert the waits of the whole grid that accesses to device memory need, and no others.
+
+Before: statements that pass values from block to block through device memory (`crossing`), without waits.
+After:  between two accesses of the same tensor by different blocks, one of them a write, there is a GridBarrier on every path.
+
+A pair is found, and its barrier placed, as insert_syncs does it for the threads of a block: right before the second access, so
+that one barrier serves all pairs around it. It may stand only where every block passes, and equally often: outside every test,
+and in loops of lengths that are the same for all blocks; where that is impossible the schedule is refused.
+
+Stands before expand_collectives, which turns barriers into fences, an atomic and a wait. Barriers are numbered in the order in
+which a block passes them, because their common counter only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from fuser.errors import SchedulingError
+from fuser.ir.enums import THREAD_TYPES
+from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.kernel import THREAD_SYMBOLS, Buffer, For, GridBarrier, If, Stmt
+from fuser.lowering.sync.insert_syncs import Level, insert_barriers
+
+_POSITIONS = frozenset(THREAD_SYMBOLS[p].name for p in THREAD_TYPES)
+
+
+def insert_grid_barriers(body: tuple[Stmt, ...], crossing: AbstractSet[str]) -> tuple[Stmt, ...]:
+    """Add barriers. `crossing`: names of device-memory buffers that some blocks write and others read."""
+    if not crossing:
+        return body
+
+    def memory(buffer: Buffer) -> object | None:
+        return buffer if buffer.is_global and buffer.name in crossing else None
+
+    def refused(what: str) -> Exception:
+        return SchedulingError(
+            f"{what} is written by some blocks and read by others under a test that not all blocks pass: "
+            "they cannot wait for one another there; cut the fusion there"
+        )
+
+    def make(reason: str) -> Stmt:
+        return GridBarrier(ZERO, ZERO, reason)
+
+    made = insert_barriers(body, Level(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
+    return _numbered(made, ZERO, passes(made))
+
+
+def _diverges(stmt: Stmt) -> bool:
+    if isinstance(stmt, For):
+        return any(s.name in _POSITIONS for e in (stmt.start, stmt.stop, stmt.step) for s in e.symbols)
+    return isinstance(stmt, If)
+
+
+def passes(body: Sequence[Stmt]) -> Int:
+    """How many grid barriers a block passes in a body."""
+    count: Int = ZERO
+    for stmt in body:
+        if isinstance(stmt, GridBarrier):
+            count = count + 1
+        elif isinstance(stmt, For):
+            # Loops around barriers are those of loop nests: from 0 in steps of 1.
+            count = count + passes(stmt.body) * stmt.stop
+    return count
+
+
+def _numbered(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ...]:
+    """The body with each barrier's slot. `before`: barriers passed before it."""
+    result: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, GridBarrier):
+            result.append(GridBarrier(before, total, stmt.reason))
+            before = before + 1
+            continue
+        inside = passes(stmt.body) if isinstance(stmt, For) else ZERO
+        if isinstance(stmt, For) and inside is not ZERO:
+            assert stmt.start is ZERO
+            assert stmt.step is ONE
+            numbered = _numbered(stmt.body, before + inside * stmt.symbol, total)
+            result.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, numbered, stmt.unroll, stmt.unswitch))
+            before = before + inside * stmt.stop
+        else:
+            result.append(stmt)
+    return tuple(result)

@@ -1,0 +1,267 @@
+"""Accesses along rows whose starts are not aligned: how wide they may be all the same, and what the loops then follow.
+
+A row of 50257 elements, or a base that is off by one element, leaves no width above one element at which every access is
+aligned. Reads may begin anywhere (three accesses of half the width, and shifts). Writes may not: where there are any, the
+parts of a row are cut where its output is aligned, and only the first and the last part of a row are moved by element. Where
+there are none, they are cut where the largest input is aligned, so that its reads are whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fuser.ir.fusion import Fusion, Tensor, memory_order
+from fuser.ir.integers import ONE
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
+from fuser.schedule.analysis.layout import Argument, arguments_of
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reference import choose_vector, fastest_dim
+from fuser.schedule.params import SegmentInputs
+
+ACCESS = 16
+"""Bytes of the widest access."""
+LEAST_VECTORS = 16
+"""Accesses of a row of which no more than two are cut: below, elements one by one are as good."""
+
+LEAST_FOLLOWED = 512
+"""Accesses of a row that nothing is written along from which tests for its ends cost less than reads at any address (H200: sums
+of 7168 Floats 78 -> 55 us, cross entropy of 1024 Floats 19 -> 28 us)."""
+
+
+INSTRUCTIONS_OF_ACCESS = 6
+"""Of an access: its address, its tests, and moving it."""
+INSTRUCTIONS_OF_CUT = 14
+"""Of an element of a vector that is cut, beyond those of one that is not: its test, a branch and an access of its own."""
+WARP = 32
+
+
+def least_cut(vector: int) -> int:
+    """Elements of a row from which on cutting its first and last vector costs less than reading it element by element.
+
+    Both ends run through the code for cut vectors, which other lanes wait for: 2 * vector elements of a warp. What is saved are
+    the accesses: vector - 1 of each vector. 1365 elements for vectors of 8, 796 of 4, 597 of 2.
+    """
+    return WARP * 2 * vector * vector * INSTRUCTIONS_OF_CUT // (INSTRUCTIONS_OF_ACCESS * (vector - 1))
+
+
+@record
+class RowAccesses:
+    """How the arguments of a segment are accessed along its fastest dim.
+
+    vector       consecutive elements of an access
+    vectorized   names of reads of inputs and of outputs that are so wide
+    misaligned   some of them begin anywhere, or the ends of a row cut them
+    aligned_to   the argument at whose aligned places the row is cut into vectors; "": at its multiples
+    in_phase     of the inputs those that are known to be aligned wherever `aligned_to` is
+    """
+
+    vector: int
+    vectorized: tuple[str, ...]
+    misaligned: bool = False
+    aligned_to: str = ""
+    in_phase: tuple[str, ...] = ()
+
+
+def choose_accesses(
+    graph: IterationGraph,
+    segment: Fusion,
+    row: Sequence[Group],
+    inputs: SegmentInputs,
+    limit: int,
+    *,
+    may_cut: bool = True,
+    may_follow: bool = True,
+    may_span: bool = False,
+    least: int = 0,
+    least_vectors: int = LEAST_VECTORS,
+) -> RowAccesses:
+    """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
+
+    They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
+    they may not be cut, or would have to follow an output and may not (or the row has fewer than `least` elements), or stores
+    would not be aligned all the same.
+    """
+    fastest = row[-1]
+    vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+    if may_span and vector < limit:
+        whole = _whole_vectors(graph, segment, row, inputs, limit)
+        if whole:
+            return RowAccesses(limit, whole)
+    length = math.prod(inputs.evaluate(g.extent) for g in row)
+    if not may_cut or limit == 1 or length < least_vectors * limit:
+        return RowAccesses(vector, vectorized)
+    along = _reads_along(graph, segment, fastest, inputs, limit)
+    if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
+        return RowAccesses(vector, vectorized)
+    outputs = _outputs_along(graph, segment, fastest, inputs, limit)
+    arguments = arguments_of(graph, segment, inputs)
+    sizes = {g: inputs.evaluate(g.extent) for g in row}
+    if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
+        return RowAccesses(vector, vectorized)
+    own = [o.tensor for o in segment.outputs if o.alias_of is None and o.tensor.name in outputs]
+    if any(_is_parted(graph, t, row) for t in own):
+        return RowAccesses(vector, vectorized)
+    to = row_to_follow(arguments, row, sizes, limit, outputs)
+    if to == "" and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
+        to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
+    if to is None or (to and (not may_follow or length < least)):
+        return RowAccesses(vector, vectorized)
+    return RowAccesses(limit, (*along, *outputs), True, to, _in_phase(arguments, along, to, row, limit))
+
+
+def _whole_vectors(
+    graph: IterationGraph, segment: Fusion, row: Sequence[Group], inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    """Arguments along a row of which each vector is aligned, though the fastest dim is no multiple of it: several dims are one
+    run, of a known length that is one, as the ten channels of each of 32 groups are. None if that is not so for an input."""
+    sizes = {g: inputs.evaluate(g.extent) for g in row}
+    if not all(g.extent.is_const for g in row) or math.prod(sizes.values()) % vector:
+        return ()
+    read = _reads_along(graph, segment, row[-1], inputs, vector)
+    names = (*read, *_outputs_along(graph, segment, row[-1], inputs, vector))
+    found = tuple(
+        a.name
+        for a in arguments_of(graph, segment, inputs)
+        if a.name in names
+        and _is_one_run(a, row, sizes)
+        and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+        and not any(s % vector for g, s in a.strides.items() if g not in row)
+    )
+    return found if read and all(name in found for name in read) else ()
+
+
+def _reads_along(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    """Inputs, read at the loops' own indices, whose neighbours along `fastest` are neighbours in memory."""
+    names: list[str] = []
+    for read in input_reads(segment):
+        dim = fastest_dim(inputs.tensors[read.tensor.name])
+        followed = None if dim is None else read.dims[dim]
+        fits = vector * read.tensor.dtype.itemsize <= ACCESS
+        if read.name == read.tensor.name and followed is not None and graph.group(followed) is fastest and fits:
+            names.append(read.name)
+    return tuple(names)
+
+
+def _outputs_along(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    names: list[str] = []
+    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS:
+            continue
+        source = aliases.get(t.name)
+        dim = memory_order(t.stride_order)[-1] if source is None else fastest_dim(inputs.tensors[source.name])
+        if dim is not None and not t.visible[dim].is_broadcast and graph.group(t.visible[dim]) is fastest:
+            names.append(t.name)
+    return tuple(names)
+
+
+def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
+    """Whether another dim lies between those of the row: the strides around it are multiples of its extent, which may be one
+    now, but which kernels do not know to be that."""
+    dims = [tensor.visible[d] for d in memory_order(tensor.stride_order)]
+    groups = [graph.group(d) for d in dims if not d.is_broadcast and d.extent is not ONE]
+    first = next((i for i, g in enumerate(groups) if g in row), len(groups))
+    return any(g not in row for g in groups[first:])
+
+
+def row_to_follow(
+    arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
+) -> str | None:
+    """The output at whose aligned places a row is cut, so that all stores of whole vectors are aligned; "" where multiples of
+    the vector are such places, None where there are none."""
+    written = [a for a in arguments if a.name in outputs]
+    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
+        return None
+    starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
+    if not any(starts):
+        return ""
+    is_one_run = _is_one_run(written[0], row, sizes)
+    return written[0].name if is_one_run and all(s == starts[0] for s in starts) else None
+
+
+def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int) -> str:
+    """The input with most bytes, at whose aligned places a row is cut along which nothing is written.
+
+    "" where those are multiples of the vector in every row.
+    """
+    largest = max(read, key=lambda a: a.nbytes)
+    begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
+    if begins_aligned and not any(s % vector for g, s in largest.strides.items() if g not in row):
+        return ""
+    return largest.name
+
+
+def _in_phase(
+    arguments: Sequence[Argument], along: Sequence[str], to: str, row: Sequence[Group], vector: int
+) -> tuple[str, ...]:
+    """The inputs whose rows begin as far behind aligned places as those of `to`.
+
+    They are dense, like it: their pitch is the same expression. One that is followed is in phase with itself. Where none is,
+    they are those all of whose rows begin at aligned places.
+    """
+    followed = next((a for a in arguments if a.name == to), None)
+    if followed is None:
+        return tuple(
+            a.name
+            for a in arguments
+            if a.name in along
+            and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+            and not any(s % vector for g, s in a.strides.items() if g not in row)
+        )
+
+    def pitches(a: Argument) -> dict[Group, int]:
+        return {g: s for g, s in a.strides.items() if g not in row}
+
+    return tuple(
+        a.name
+        for a in arguments
+        if a.name in along
+        and (
+            a is followed
+            or (
+                _is_dense(a)
+                and _is_dense(followed)
+                and pitches(a) == pitches(followed)
+                and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+                and followed.alignment % (vector * followed.tensor.dtype.itemsize) == 0
+            )
+        )
+    )
+
+
+def _is_dense(argument: Argument) -> bool:
+    """Whether the elements follow one another in the order of the dims, the last one fastest: facts say that of such alone."""
+    running = 1
+    for size, stride in zip(reversed(argument.described.sizes), reversed(argument.described.strides), strict=True):
+        if size != 1 and stride != running:
+            return False
+        running *= size
+    return True
+
+
+def one_run(
+    graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
+) -> Sequence[Group]:
+    """The fastest dims of a row (slowest first) whose elements follow one another in every input that has all of its dims."""
+    found = arguments_of(graph, segment, inputs)
+    read = [a for a in found if a.tensor in segment.input_tensors and all(a.stride(g) for g in row if sizes[g] != 1)]
+    first = 0
+    while first < len(row) - 1 and not all(_is_one_run(a, row[first:], sizes) for a in read):
+        first += 1
+    return row[first:]
+
+
+def _is_one_run(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
+    """Whether the elements of a row follow one another in memory."""
+    running = 1
+    for group in reversed([g for g in row if sizes[g] != 1]):
+        if argument.stride(group) != running:
+            return False
+        running *= sizes[group]
+    return True

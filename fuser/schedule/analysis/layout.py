@@ -1,0 +1,314 @@
+"""How the arguments of a segment lie in memory: strides along the loops' dims, dims that are one run, widths of accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+from fuser.ir.fact_collection import asked_of_input, asked_of_output
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
+from fuser.ir.integers import Int, Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
+from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width
+from fuser.schedule.params import SegmentInputs
+
+# The widest access of a thread to device memory in bytes, up to Hopper.
+ACCESS_BYTES = 16
+
+
+@record(eq=False)
+class Argument:
+    """A way of reading an input, or an output.
+
+    name        of the read, or of the output
+    strides     per dim of the loops of more than one element, elements from one index to the next; 0: all see one element
+    alignment   a power of two in bytes that divides its address
+    seen        elements that the loops touch
+    dims        the dim of the tensor behind each dim of the loops
+    displaced   for a slice, pad or gather: what is read
+    cell        elements that a thread takes at each index of the loops' dims, which are those around them
+    """
+
+    name: str
+    tensor: Tensor
+    strides: Mapping[Group, int]
+    alignment: int
+    seen: int
+    dims: Mapping[Group, int]
+    described: TensorDescriptor
+    displaced: InputRead | None = None
+    cell: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes at each index."""
+        return self.tensor.dtype.itemsize * self.cell
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a kernel moves for it at least."""
+        return self.seen * self.itemsize
+
+    def stride(self, group: Group) -> int:
+        """Elements from one index of a dim to the next; 0 if the argument does not have it."""
+        return self.strides.get(group, 0)
+
+
+def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
+    """Reads of inputs, then outputs. An output written in place lies as the input it updates."""
+    found: list[Argument] = []
+    for read in input_reads(segment):
+        displaced = read if read.name != read.tensor.name else None
+        described = inputs.tensors[read.tensor.name]
+        found.append(_argument(graph, read.name, read.tensor, read.dims, described, inputs.evaluate, displaced))
+    aliases = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible:
+            continue
+        source = aliases.get(t)
+        described = inputs.tensors[source.name] if source is not None else _made(t, inputs.evaluate)
+        found.append(_argument(graph, t.name, t, t.visible, described, inputs.evaluate, None))
+    return found
+
+
+def _made(t: Tensor, evaluate: Callable[[Int], int]) -> TensorDescriptor:
+    """An output as the launch allocates it: dense in its memory order."""
+    sizes = tuple(1 if d.is_broadcast else evaluate(d.extent) for d in t.visible)
+    strides = [0] * len(sizes)
+    running = 1
+    for dim in reversed(memory_order(t.stride_order)):
+        strides[dim] = running
+        running *= max(sizes[dim], 1)
+    return TensorDescriptor(t.dtype, sizes, tuple(strides))
+
+
+def _argument(
+    graph: IterationGraph,
+    name: str,
+    t: Tensor,
+    followed: Sequence[IterDomain | None],
+    described: TensorDescriptor,
+    evaluate: Callable[[Int], int],
+    displaced: InputRead | None,
+) -> Argument:
+    strides: dict[Group, int] = {}
+    dims: dict[Group, int] = {}
+    seen = 1
+    for i, (d, n, s) in enumerate(zip(followed, described.sizes, described.strides, strict=True)):
+        if d is None or n == 1:
+            continue
+        group = graph.group(d)
+        strides[group], dims[group] = s, i
+        if s != 0:
+            seen *= n if displaced is None else evaluate(d.extent)
+    return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
+
+
+def joined_dims(
+    order: Sequence[Group],
+    sizes: Mapping[Group, int],
+    arguments: Sequence[Argument],
+    apart: Collection[Group] = (),
+) -> list[list[Group]]:
+    """Neighbours of `order` (slowest first) put together where every argument sees them as one run or does not have them.
+
+    Dims `apart` stay by themselves: their index is needed.
+    """
+    parts: list[list[Group]] = []
+    for group in order:
+        is_free = group not in apart and not (parts and any(g in apart for g in parts[-1]))
+        if parts and is_free and _is_one_run(parts[-1], group, sizes, arguments):
+            parts[-1].append(group)
+        else:
+            parts.append([group])
+    return parts
+
+
+def _is_one_run(part: Sequence[Group], inner: Group, sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> bool:
+    if sizes[inner] == 1:
+        return True
+    outer = next((g for g in reversed(part) if sizes[g] != 1), None)
+    if outer is None:
+        return True
+    return all(a.stride(outer) == sizes[inner] * a.stride(inner) for a in arguments)
+
+
+Divisor = tuple[str, int, int]
+"""(input, dim, divisor): an extent that is a multiple."""
+
+Known = Callable[[], Collection[Symbol]]
+"""Extents that facts say are multiples of a width."""
+
+
+def _accesses(widths: Mapping[str, int], names: Iterable[str]) -> float:
+    """Accesses to some arguments for each element of the loops."""
+    return sum(1 / widths[n] for n in names)
+
+
+def _same(known: Collection[Symbol]) -> Collection[Symbol]:
+    return known
+
+
+class AccessWidths:
+    """How many consecutive elements along a run of dims one access to each argument can take.
+
+    Every access has to start at a multiple of its own size and must not leave the run. Lowering proves it from facts about the
+    extents of inputs: an extent that comes from scalars cannot be asked for, one that is computed from extents has to follow
+    from those that are.
+    """
+
+    def __init__(
+        self,
+        graph: IterationGraph,
+        segment: Fusion,
+        inputs: SegmentInputs,
+        arguments: Sequence[Argument],
+        sizes: Mapping[Group, int],
+    ) -> None:
+        self.graph = graph
+        self.arguments = arguments
+        self.sizes = sizes
+        self.evaluate = inputs.evaluate
+        self.sources = {
+            o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None and segment.uses(o.alias_of)
+        }
+        self.written = {o.tensor for o in segment.outputs if o.alias_of is not None}
+        self.read = frozenset(segment.input_tensors)
+        self.owners: dict[Int, tuple[str, int]] = {}
+        for t in segment.input_tensors:
+            for i, d in enumerate(() if t.is_cpu else t.visible):
+                self.owners.setdefault(d.extent, (t.name, i))
+        self.owned = self.owners.keys()
+        self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
+        self.extents: dict[Group, set[Int]] = {g: set() for g in sizes}
+        for t in segment.tensors:
+            for d in t.logical:
+                group = graph.group(d)
+                if not d.is_broadcast and group in self.extents:
+                    self.extents[group].add(d.extent)
+
+    def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
+        """Widths by name of argument: powers of two up to `limit`."""
+        asked = (*run, limit)
+        found = self._found.get(asked)
+        if found is None:
+            found = self._found[asked] = self._along(run, limit)
+        return found
+
+    def along_asked(self, run: Sequence[Group], limit: int) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
+        """The same where extents may be asked for by themselves, and those.
+
+        Where a part of a concatenation begins is up to the parts before it, which accesses to this one ask nothing of.
+        """
+        best = self.along(run, limit), tuple[Divisor, ...]()
+        displaced = [a.name for a in self.arguments if a.displaced is not None]
+        width = limit if displaced else 1
+        while width > 1:
+            symbols = self._window_symbols(run, width)
+            if symbols:
+                found = self._along(run, width, symbols)
+                # Fewer accesses for the same elements of what is moved are worth a kernel for such extents only.
+                fewer = [_accesses(found, names) - _accesses(best[0], names) for names in (displaced, found)]
+                if fewer[0] < 0 and fewer[1] < 0:
+                    asked = sorted(self.owners[s] for s in symbols)
+                    best = found, tuple((*place, width) for place in asked)
+            width //= 2
+        return best
+
+    def _window_symbols(self, run: Sequence[Group], width: int) -> frozenset[Symbol]:
+        """Extents of inputs that are multiples of a width, of which places of windows along a run are made."""
+        places: set[Int] = set()
+        solid = [g for g in run if self.sizes[g] != 1]
+        for a in self.arguments if solid else ():
+            if a.displaced is not None and a.stride(solid[-1]) == 1:
+                dim = a.dims[solid[-1]]
+                for w in a.displaced.windows[dim : dim + 1]:
+                    places.update(s for e in (w.offset, w.begin, w.end) for s in e.symbols)
+        return frozenset(
+            s for s in places if isinstance(s, Symbol) and s in self.owned and self.evaluate(s) % width == 0
+        )
+
+    def _along(self, run: Sequence[Group], limit: int, apart: frozenset[Symbol] = frozenset()) -> dict[str, int]:
+        """Widths by name of argument, where the extents `apart` are asked to be multiples of `limit` by themselves."""
+        solid = [g for g in run if self.sizes[g] != 1]
+        while solid and limit > 1:
+            found: list[frozenset[Symbol]] = []
+            widths = self._widths(solid, limit, partial(self._multiples, limit, found), apart)
+            if not found:
+                # Nothing has to follow from extents that are asked to be divisible.
+                return widths
+            asked = found[0].intersection(
+                e for a in self.arguments if widths[a.name] >= limit for e in self._asked(a, limit)
+            )
+            asked |= apart
+            if found[0] <= asked or self._widths(solid, limit, partial(_same, asked), apart) == widths:
+                return widths
+            if apart:
+                break
+            limit //= 2
+        return {a.name: 1 for a in self.arguments}
+
+    def _multiples(self, width: int, found: list[frozenset[Symbol]]) -> frozenset[Symbol]:
+        """Extents of inputs that are multiples of a width, found on first need."""
+        if not found:
+            symbols = (e for e in self.owned if isinstance(e, Symbol))
+            found.append(frozenset(e for e in symbols if self.evaluate(e) % width == 0))
+        return found[0]
+
+    def _asked(self, a: Argument, width: int) -> list[Int]:
+        """Extents that are asked to be divisible where an argument is accessed in vectors of a width."""
+        if a.tensor in self.read:
+            zero = [d for d, s in enumerate(a.described.strides) if s == 0]
+            return [a.tensor.visible[d].extent for d in asked_of_input(a.tensor, width, a.described, zero)]
+        symbols = {e for e in self.owned if isinstance(e, Symbol)}
+        extent = asked_of_output(a.tensor, width, symbols, self.evaluate, lambda d: [d.extent])
+        if extent is None:
+            extent = asked_of_output(a.tensor, width, symbols, self.evaluate, self._extents_of)
+        return [] if extent is None else [extent]
+
+    def _extents_of(self, dim: IterDomain) -> Collection[Int]:
+        return sorted(self.extents.get(self.graph.group(dim), ()), key=str)
+
+    def _widths(self, solid: Sequence[Group], limit: int, known: Known, apart: Collection[Symbol]) -> dict[str, int]:
+        widths: dict[str, int] = {}
+        for a in self.arguments:
+            width = self._width(a, solid, limit, known, apart)
+            if a.tensor in self.written:
+                # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
+                source = self.sources.get(a.tensor)
+                width = min(width, widths.get(source.name, 1) if source is not None else 1)
+            widths[a.name] = width
+        return widths
+
+    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Known, apart: Collection[Symbol]) -> int:
+        if a.stride(solid[-1]) != 1 or not all(map(self._is_one_extent, solid[1:])):
+            return 1
+        itemsize = a.tensor.dtype.itemsize
+        width = min(limit, ACCESS_BYTES // itemsize)
+        if a.displaced is not None:
+            width = read_width(a.displaced, a.described, a.dims[solid[-1]], width, self.evaluate, apart)
+        while width > 1:
+            if (
+                a.alignment % (width * itemsize) == 0
+                and any(self._is_divisible(g, width, known) for g in reversed(solid))
+                and all(g in solid or s % width == 0 for g, s in a.strides.items())
+            ):
+                return width
+            width //= 2
+        return 1
+
+    def _is_one_extent(self, group: Group) -> bool:
+        """Whether lowering takes all extents of a dim for one: the strides around it follow from that of each argument. Symbols
+        that are equal are one to it; an expression, such as the extent of a pad, and a symbol are not."""
+        extents = self.extents[group]
+        return len(extents) == 1 or all(isinstance(e, Symbol) or e.is_const for e in extents)
+
+    def _is_divisible(self, group: Group, width: int, known: Known) -> bool:
+        extents = self.extents[group]
+        return (
+            self.sizes[group] % width == 0
+            and any(not isinstance(e, Symbol) or e in self.owned for e in extents)
+            and all(isinstance(e, Symbol) or is_divisible(e, width, known()) for e in extents)
+        )

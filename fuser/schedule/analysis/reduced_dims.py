@@ -1,0 +1,89 @@
+"""What the reductions of a segment reduce, and whether one set of loops serves them all: every scheduler of reductions asks."""
+
+from __future__ import annotations
+
+from fuser.ir.fusion import (
+    Fusion,
+    Reducing,
+    Scan,
+    Tensor,
+    tensor_outputs,
+)
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
+from fuser.schedule.analysis.reference import (
+    concrete_dims,
+    dim_groups,
+    lacking_output,
+    resolving_graph,
+    squeezed_dim,
+    tangled_dims,
+    uncovered,
+)
+from fuser.schedule.params import Accepted, Refused
+
+
+@once
+def reductions_of(segment: Fusion) -> tuple[Reducing, ...]:
+    """Reductions in order."""
+    return tuple(e for e in segment.tensor_exprs if isinstance(e, Reducing))
+
+
+@once
+def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
+    """The first result of the reduction with most dims of more than one element."""
+    return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
+
+
+def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
+    """Groups of the reduced dims of a reduction result."""
+    return frozenset(graph.group(d) for d in tensor.logical if d.is_reduction)
+
+
+@once
+def accepts_reductions(segment: Fusion) -> Accepted | Refused:
+    """Whether reductions run over the same dims of one iteration space. Four schedulers ask."""
+    reductions = reductions_of(segment)
+    if not reductions:
+        return Refused("nothing is reduced")
+    scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
+    if scanned is not None:
+        return Refused(f"{scanned.input.name} is scanned")
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    reduced = reduced_groups(graph, reference)
+    for e in reductions:
+        result = tensor_outputs(e)[0]
+        if reduced_groups(graph, result) != reduced:
+            return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
+    missing = uncovered(graph, reference, segment)
+    if missing is not None:
+        return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+    repeated = next((e.input for e in reductions if is_repeated(graph, e.input)), None)
+    if repeated is not None:
+        return Refused(f"{repeated.name} would be reduced again for each index of a dimension that it lacks")
+    kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
+    lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
+    if lacking is not None:
+        return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
+    tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, dim_groups(graph, reference))
+    if tangled is not None:
+        return Refused(tangled)
+    return Accepted()
+
+
+def is_repeated(graph: IterationGraph, source: Tensor) -> bool:
+    """Whether a dim of one element of what is reduced is a dim of more in another tensor of the segment.
+
+    The loops over that dim would hold the reduction: its source would be read once for each of their iterations.
+    """
+    return any(d.is_broadcast and not graph.group(d).is_broadcast for d in source.visible)
+
+
+def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
+    """A computed output with some of the reduced dims, but not all of them, or None."""
+    for t in segment.output_tensors:
+        own = {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced
+        if own and t not in segment.input_tensors and not all(g in own or g.is_broadcast for g in reduced):
+            return t
+    return None

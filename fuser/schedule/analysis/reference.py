@@ -1,0 +1,239 @@
+"""The reference of a segment: the tensor whose dims cover all others', on which the loops are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
+from fuser.ir.integers import Int, Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
+from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
+from fuser.schedule.params import SegmentInputs
+
+
+def resolving_graph(segment: Fusion) -> IterationGraph:
+    """The view in which a broadcast dim is the dim that resolves it."""
+    return segment.resolved_dims
+
+
+def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
+    """Groups of a tensor's logical dims, reduced ones included."""
+    return [graph.group(d) for d in tensor.logical]
+
+
+def uncovered(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
+    """A tensor with a dim of more than one element that the reference lacks, or None.
+
+    The dims over which an earlier segment reduced an input are over: no loop of this one runs over them. Nor do loops run over
+    dims of inputs of which only slices are read.
+    """
+    covered = set(dim_groups(graph, reference))
+    only_read = dims_only_read(segment)
+    for t in segment.tensors:
+        for d in t.visible if t in segment.input_tensors else t.logical:
+            if not d.is_broadcast and graph.group(d) not in covered and d not in only_read:
+                return t
+    return None
+
+
+def lacking_output(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+    """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
+
+    Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
+    """
+    for t in segment.output_tensors:
+        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        if t not in segment.input_tensors and any(g not in own for g in required):
+            return t
+    return None
+
+
+def ambiguous_dim(segment: Fusion) -> Tensor | None:
+    """A tensor with a broadcast dim that meets two dims that are not the same elsewhere, or None.
+
+    A loop over it would have to be a loop over both.
+    """
+    exact, resolving = segment.dims, segment.resolved_dims
+    concrete: dict[Group, Group] = {}
+    clashes: set[Group] = set()
+    for t in segment.tensors:
+        for d in t.logical:
+            if not d.is_broadcast and concrete.setdefault(resolving.group(d), exact.group(d)) is not exact.group(d):
+                clashes.add(resolving.group(d))
+    if not clashes:
+        return None
+    return next(
+        (t for t in segment.tensors if any(d.is_broadcast and resolving.group(d) in clashes for d in t.logical)), None
+    )
+
+
+def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
+    """Why the dims of a segment cannot each be one loop, or None if they can. `graph`: the resolving view."""
+    if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
+        return "a tensor has one dimension twice"
+    ambiguous = ambiguous_dim(segment)
+    return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
+
+
+def squeezed_dim(
+    segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
+) -> str | None:
+    """Why the threads that share some dims may need elements of one another: a tensor without such a dim is read from one that
+    has it, where it happens to have one element. None if there is no such tensor.
+
+    resolved   also where it has one element by definition, and is spread over the elements of another tensor's dim: what is
+               computed for those threads is held by no other
+    """
+    for e in segment.tensor_exprs:
+        if isinstance(e, Squeeze) and any(
+            is_dropped
+            and (resolved or not d.is_broadcast)
+            and not graph.group(d).is_broadcast
+            and graph.group(d) in groups
+            for d, is_dropped in zip(e.input.visible, e.flags, strict=True)
+        ):
+            return f"{e.output.name} is read from one place of a dimension of {e.input.name}"
+    return None
+
+
+def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
+    """Dims of more than one element, or that are resolved to such."""
+    return sum(not graph.group(d).is_broadcast for d in tensor.logical)
+
+
+def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
+    """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory.
+
+    Where none has all of them the reference itself decides, if it is stored: it is larger than each. Dims of one element come
+    first: they decide nothing.
+    """
+    groups = dim_groups(graph, reference)
+    is_stored = len(reference.visible) == len(reference.logical)
+    solid = sum(not g.is_broadcast for g in groups)
+    best: list[int] = []
+    best_size = -1
+    for read in input_reads(segment):
+        described = inputs.tensors[read.tensor.name]
+        mapped = [
+            d
+            for d, dim in enumerate(read.dims)
+            if dim is not None and described.strides[d] != 0 and graph.group(dim) in groups
+        ]
+        size = len(mapped) * (1 << 60) + described.numel
+        if mapped and size > best_size and not (is_stored and len(mapped) < solid):
+            best_size = size
+            order = sorted(mapped, key=lambda d: (-described.strides[d], d))
+            best = [groups.index(graph.group(dim)) for d in order if (dim := read.dims[d]) is not None]
+    if best:
+        best = list(dict.fromkeys(best))
+        order = [*(d for d in range(len(groups)) if d not in best), *best]
+    elif is_stored:
+        order = list(memory_order(reference.stride_order))
+    else:
+        order = list(range(len(groups)))
+    return tuple(sorted(order, key=lambda d: not groups[d].is_broadcast))
+
+
+def fastest_dim(described: TensorDescriptor) -> int | None:
+    """The dim of stride 1 with more than one element, or None. Strides of a tensor without elements are any numbers."""
+    if described.numel == 0:
+        return None
+    for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
+        if s == 1 and n > 1:
+            return d
+    return None
+
+
+@once
+def _extents_along(segment: Fusion, graph: IterationGraph, group: Group) -> frozenset[Int]:
+    """What the extent of a dim is called by the tensors of a segment."""
+    return frozenset(
+        d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is group
+    )
+
+
+def choose_vector(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int
+) -> tuple[int, tuple[str, ...]]:
+    """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
+
+    The width is the best that some input allows, or where no input has that dim, what its constant extent allows; an output
+    joins if its own fastest dim is that one.
+    """
+    widths: dict[str, int] = {}
+    extents: dict[str, Int] = {}
+    along = _extents_along(segment, graph, fastest)
+    for read in input_reads(segment):
+        described = inputs.tensors[read.tensor.name]
+        dim = fastest_dim(described)
+        followed = None if dim is None else read.dims[dim]
+        if dim is None or followed is None or graph.group(followed) is not fastest:
+            continue
+        extents[read.name] = read.tensor.visible[dim].extent
+        if read.name == read.tensor.name:
+            widths[read.name] = access_width(read.tensor, described, dim, limit)
+        else:
+            widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
+    # Facts are about inputs: of an extent that none of them has only a constant is known.
+    vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
+    # What is asked of an argument is its own extent; that of a slice or an intermediate must follow from it.
+    known = {e for n, e in extents.items() if widths[n] >= vector and isinstance(e, Symbol)}
+    while vector > 1 and not all(isinstance(e, Symbol) or is_divisible(e, vector, known) for e in along):
+        vector //= 2
+    if vector == 1:
+        return 1, ()
+    names = [n for n, w in widths.items() if w >= vector]
+    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible:
+            continue
+        source = aliases.get(t.name)
+        if source is not None:
+            # It lies as the input does, whose dims may be others: in a transpose of it, say.
+            dim = fastest_dim(inputs.tensors[source.name])
+            follows = dim is not None and graph.group(t.visible[dim]) is fastest
+            if follows and widths.get(source.name, 1) >= vector:
+                names.append(t.name)
+        else:
+            last = t.visible[memory_order(t.stride_order)[-1]]
+            # One element that others see along the fastest dim is no run of them.
+            fits = vector * t.dtype.itemsize <= 16
+            if fits and not last.is_broadcast and graph.group(last) is fastest:
+                names.append(t.name)
+    return vector, tuple(names)
+
+
+@once
+def vector_limit(segment: Fusion, graph: IterationGraph, fastest: Group) -> int:
+    """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
+    reads = [(r.tensor, r.dims) for r in input_reads(segment)]
+    computed = [(t, t.visible) for t in segment.output_tensors if t not in segment.input_tensors]
+    sizes = [
+        t.dtype.itemsize
+        for t, dims in (*reads, *computed)
+        if any(d is not None and not d.is_broadcast and graph.group(d) is fastest for d in dims)
+    ]
+    return max(1, 16 // max(sizes, default=4))
+
+
+def access_width(tensor: Tensor, described: TensorDescriptor, dim: int, limit: int) -> int:
+    """Largest power of two of elements, up to `limit`, that one access along `dim` can take."""
+    width = limit
+    itemsize = tensor.dtype.itemsize
+    while width > 1:
+        nbytes = width * itemsize
+        fits = (
+            nbytes <= 16
+            and described.alignment % nbytes == 0
+            and described.sizes[dim] % width == 0
+            and all(
+                d == dim or n == 1 or s * itemsize % nbytes == 0
+                for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True))
+            )
+        )
+        if fits:
+            return width
+        width //= 2
+    return 1

@@ -1,0 +1,222 @@
+"""The rows of a segment whose fastest dim is reduced: what lies along them, how it is accessed, and for which lengths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.extent_bounds import has_bounded_product, has_followed_bounds
+from fuser.ir.fusion import Fusion, IterDomain
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.analysis.reads import InputRead, input_reads
+from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.params import Refused, SegmentInputs
+
+
+@record(eq=False)
+class Rows:
+    """The rows of a segment.
+
+    order, groups   dims of the reference, slowest first, and the groups of all of them
+    reduced         groups along a row
+    length, rows    elements of a row, and how many there are
+    along, reads    inputs that lie along a row, and those of them that have rows
+    is_single       there is one row, and nothing tells what has it from what all rows would share: reads are all
+    inside          elements that lie between neighbours of a row: 1 if its fastest dim is the fastest one
+    cut             elements that the first vector of a row may lack
+    loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
+    """
+
+    graph: IterationGraph
+    order: tuple[int, ...]
+    groups: list[Group]
+    reduced: frozenset[Group]
+    length: int
+    rows: int
+    along: list[InputRead]
+    reads: list[InputRead]
+    is_single: bool
+    accesses: RowAccesses
+    inside: int
+    cut: int
+    loaded: int
+    moved: int
+
+    def placed(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Names of the row tensors if all can lie in shared memory; else none."""
+        return () if self.accesses.misaligned else self.placed_anywhere(device)
+
+    def placed_anywhere(self, device: DeviceInfo) -> tuple[str, ...]:
+        """The same of rows that begin anywhere, too.
+
+        Those of `reads` that have a part of a row only are none of them: several threads, or blocks, need the same element,
+        which is read where it is used.
+        """
+        names = rows_to_place(self.reads, self.accesses.vectorized, self.accesses.vector, device)
+        whole = {r.name for r in self.reads if self.is_along_all(r)}
+        return tuple(n for n in names if n in whole)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a row has parts that are no neighbours in memory."""
+        trivial = [d for d in self.order if self.groups[d].is_broadcast]
+        along = [d for d in self.order if self.groups[d] in self.reduced and d not in trivial]
+        return len(runs_of(self.order, trivial, along)) > 1
+
+    def is_along_all(self, read: InputRead) -> bool:
+        """Whether an input lies along all dims of a row."""
+        return {g for g in self.reduced if not g.is_broadcast} <= {
+            self.graph.group(d) for d in read.dims if d is not None and not d.is_broadcast
+        }
+
+    def bounds(
+        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
+    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
+        """See `row_bounds`."""
+        return row_bounds(
+            segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least, parts=parts
+        )
+
+
+def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows | Refused:
+    """The rows of a segment, with at most `inside` elements, of other rows, from one element of a row to the next."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    order = dim_order(graph, segment, reference, inputs)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    within = list(itertools.takewhile(lambda d: groups[d] not in reduced, reversed(order)))
+    pitch = math.prod(extent[groups[d]] for d in within)
+    if within and (inside == 1 or pitch > inside or len(within) == len(order)):
+        return Refused("the fastest dim is not reduced")
+    length = math.prod(extent[g] for g in groups if g in reduced)
+    rows = math.prod(extent[g] for g in groups if g not in reduced)
+    if length < 1 or rows < 1:
+        return Refused("there is no element")
+
+    def lies_along(dims: Iterable[IterDomain | None]) -> bool:
+        return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
+
+    along = [read for read in input_reads(segment) if lies_along(read.dims)]
+    reads = [
+        read
+        for read in along
+        if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
+    ]
+    is_single = rows == 1 and not reads
+    if is_single:
+        reads = along
+    if not reads:
+        return Refused("no input has rows")
+    fastest = groups[order[-1 - len(within)]]
+    limit = vector_limit(segment, graph, fastest)
+    row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
+    accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
+    # The first part of a row that is cut where it is aligned may hold a single element of it.
+    cut = accesses.vector - 1 if accesses.aligned_to else 0
+    # What all rows share comes from a cache.
+    beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
+    written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
+    return Rows(
+        graph,
+        order,
+        groups,
+        reduced,
+        length,
+        rows,
+        along,
+        reads,
+        is_single,
+        accesses,
+        pitch,
+        cut,
+        sum(r.tensor.dtype.itemsize for r in reads),
+        sum(r.tensor.dtype.itemsize for r in reads) + written + beside // 4,
+    )
+
+
+def runs_of(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) -> list[int]:
+    """How many of the dims `along` a row follow one another in memory, each time, slowest first; `trivial`: of one element."""
+    runs: list[int] = []
+    previous = -1
+    places = {d: k for k, d in enumerate(d for d in order if d not in trivial)}
+    for d in along:
+        if runs and places[d] == previous + 1:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+        previous = places[d]
+    return runs or [0]
+
+
+def row_bounds(
+    segment: Fusion,
+    graph: IterationGraph,
+    reduced: frozenset[Group],
+    inputs: SegmentInputs,
+    capacity: int,
+    order: tuple[int, ...],
+    groups: list[Group],
+    least: int = 1,
+    *,
+    parts: bool = True,
+    exactly: bool = False,
+) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
+
+    The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
+    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
+    parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
+    division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
+    early, and held in registers. With `exactly` all are: only the last access of a thread needs a test, though blocks that
+    share a row find by a division where theirs begins. So are all whose product has no bound that follows from theirs.
+    """
+    mine = [groups[d] for d in order if groups[d] in reduced]
+    exactly = exactly or not has_bounded_product(g.extent for g in mine)
+    sizes = {g: inputs.evaluate(g.extent) for g in mine}
+    result: list[tuple[str, int, int, int]] = []
+    exact = exactly or math.prod(sizes.values()) == capacity
+    along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
+    runs = runs_of(order, [d for d in order if groups[d].is_broadcast], along)
+    known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
+    room = capacity
+    for g in reversed(mine):
+        if g.extent.is_const:
+            room //= sizes[g]
+            continue
+        place = next(
+            (
+                (t.name, d)
+                for t in segment.input_tensors
+                for d, dim in enumerate(t.visible)
+                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu and has_followed_bounds(dim.extent)
+            ),
+            None,
+        )
+        if place is None or not has_followed_bounds(g.extent):
+            return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
+        others = math.prod(sizes[m] for m in mine if m is not g)
+        limit = room if not exactly and (others == 1 or g is mine[0]) else sizes[g]
+        low = sizes[g] if exact or g in known else 1
+        if g is mine[0] and all(m is g or m in known or m.is_broadcast for m in mine):
+            low = max(low, -(-least // others))
+        result.append((*place, low, limit))
+        room //= limit
+    return tuple(result)
+
+
+def rows_to_place(
+    full: Sequence[InputRead], vectorized: Collection[str], vector: int, device: DeviceInfo
+) -> tuple[str, ...]:
+    """Names of the row tensors if all can be copied asynchronously to shared memory, in whole accesses; else none."""
+    fits = all(
+        r.name == r.tensor.name and r.name in vectorized and vector * r.tensor.dtype.itemsize in (4, 8, 16)
+        for r in full
+    )
+    return tuple(r.name for r in full) if fits and device.compute_capability >= (8, 0) else ()

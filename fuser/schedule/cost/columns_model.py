@@ -1,0 +1,316 @@
+"""How few rows are spread over the blocks of one cluster, long ones over those of the grid, and how long that takes.
+
+A cluster has two ways: each block has some columns of all rows, and the statistics of rows are exchanged; or each has some
+rows, and the sums of columns are exchanged. Either is one step through shared memory, in the place of a wait of the whole grid.
+Rows that no block holds lie over all blocks of the grid, which exchange the statistics of some rows at a time.
+
+All times are microseconds. They are what 35 shapes of nine gradients of layer norm took on an H200 (BFloat16, Float and Double,
+5.6 to 19 us), off by a tenth at most where a shape is close to the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.runtime.variants import rung_of
+from fuser.schedule.analysis.sides import Load
+from fuser.schedule.cost.room_for_exchanges import BESIDE_COLUMNS
+
+LAUNCH = 3.3
+"""An empty kernel."""
+LATENCY, PER_BLOCK = 1.75, 0.02
+"""From the first load to the last store, beside what follows, and what each block of the cluster adds."""
+OF_NEXT_ROW = 0.2
+"""For each row of a thread but the first, which has code of its own (H200: bf16 9x3072 5.8 us, two rows a thread 6.2)."""
+ELEMENT, DOUBLE_ELEMENT = 1.38e-4, 4.5e-4
+"""A block's time for an element of a row."""
+ELEMENT_ALONE, DOUBLE_ALONE, ACCESS_ALONE = 1.2e-2, 3.6e-2, 2e-2
+"""A thread's for an element and for an access, however few others there are."""
+JOIN = 9.3e-4
+"""For a value that a warp's lanes, or the blocks, join in one step; as much again for each of its other operations."""
+WARPS_ALONE = 4
+"""Warps that join in the time of one."""
+PAIR, DOUBLE = 3.0, 1.5
+"""Steps of a total with what its roundings lost, and of a Double."""
+STORE = 2.9e-4
+"""For a value stored into another block."""
+SUM_UP = 3.4e-5
+"""For a sum of a column that a thread leaves for the others of its block."""
+WHOLE_GRID = 8.5
+"""What a kernel takes in which blocks of the whole grid wait for one another, or two kernels, beside the bytes."""
+DEVICE_RATE = 4.1e6
+"""Bytes a microsecond of a whole device."""
+TWO_KERNELS_RATE = 1.4e6
+"""What two kernels move, one for the rows and one for the columns, one after the other."""
+SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE, DOUBLE_PAIRS_RATE = 5.7, 0.15, 2.27e6, 1.95e6
+"""Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
+other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us; of 0.2 to 5 MB, on the same processors, 5.8 to 8.7)."""
+BY_ELEMENT = {2: 0.55, 4: 0.75, 8: 0.75}
+"""The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one
+kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
+MANY_BY_ELEMENT = 2.2
+"""Microseconds that they take longer where rows begin anywhere and are many: blocks share columns (H200: bf16 1800x257 11.1 us,
+3000x257 12.1, f32 2500x257 13.9, 3007x64 9.0; 4x50257 8.3)."""
+EXACT = 0.25
+"""What a cluster may be estimated to take longer than those: it is known better."""
+WORTH = 0.92
+"""The part of their time that a group is expected to take at most: estimates are coarse."""
+RELATIVE = 0.87
+"""What a group takes of what is estimated, beside two kernels side by side (H200: fifteen shapes, 0.8 to 1.02)."""
+MARGIN = 1.12
+"""Registers of a thread of a group, over those that are counted."""
+MEETING, OF_WARP = 2.75, 0.02
+"""An exchange of all blocks of the grid, and what follows it; what each warp of a block adds, which has sums to join (H200:
+bf16 3x250003 in 960 threads 9.73 us, in 640 and 480 9.34, in 320 9.28)."""
+OF_ROW, OF_PAIRS, OF_DOUBLES = 0.15, 0.25, 0.06
+"""What each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
+HIDDEN = 1.3
+"""What is saved of each where the next rows come meanwhile."""
+WARP = 32
+CLUSTERS = (2, 4, 8, 16)
+MEETING_OF_SHARED, OF_SHARED, DOUBLE_IN_SHARED = 3.6, 0.3, 2.2e-4
+"""The same where rows are copied to shared memory meanwhile, what each row adds, and a block's time for an element."""
+MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
+"""Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
+MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
+"""Rows in shared memory at once, those of which statistics stay in registers, and what each of more takes, if they are all."""
+MOST_ROWS_AT_ONCE = 5
+"""Rows of a thread: each has code of its own."""
+MOST_ELEMENTS = 48
+"""Of a thread, for the same reason."""
+LEAST_ROWS = 8
+"""Of a block, where each has some: fewer have as many sums of columns to exchange."""
+SHARED_BYTES = 64 * 1024
+"""Of a block's sums of columns, before its threads join them."""
+
+
+@record
+class ClusterShape:
+    """How rows are spread: see `InnerOuterParams`. `time` is what they should take."""
+
+    vector: int
+    threads: int
+    batch: int
+    sharing: int
+    blocks: int
+    side_by_side: int
+    rows: int
+    registers: int
+    time: float
+
+
+def side_by_side_time(length: int, rows: int, vector: int, load: Load) -> float:
+    """What two kernels should take, one for the rows and one for the columns, that run side by side."""
+    base = SIDE_BY_SIDE + (OF_DOUBLE_PAIRS if load.is_double else 0.0)
+    if vector == 1 and rows > length:
+        base += MANY_BY_ELEMENT
+    rate = DOUBLE_PAIRS_RATE if load.is_double else SIDE_BY_SIDE_RATE
+    rate *= BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0
+    return base + rows * length * load.moved / rate
+
+
+def choose_cluster_shape(
+    length: int, rows: int, vector: int, load: Load, device: DeviceInfo, otherwise: float = math.inf
+) -> ClusterShape | None:
+    """The shape that should take least time; None if no cluster holds all rows at once, or the whole grid should be faster, or
+    what there is `otherwise`."""
+    best = min(WHOLE_GRID + rows * length * load.moved / DEVICE_RATE, otherwise + EXACT)
+    found: ClusterShape | None = None
+    for size in CLUSTERS:
+        # No shape is faster than its elements.
+        of_elements = rows * length / size * (DOUBLE_ELEMENT if load.is_double else ELEMENT)
+        if size > device.max_cluster or LAUNCH + LATENCY + of_elements > best:
+            continue
+        for sharing, blocks in ((size, 1), (1, size)):
+            own = -(-rows // blocks)
+            if blocks > rows or (sharing == 1 and rows < LEAST_ROWS * size):
+                continue
+            for width, threads, batch in _accesses(length, vector, sharing, device):
+                held = load.own_registers + batch * (
+                    width * load.column_registers + _registers(load.weight_sizes, width)
+                )
+                held += batch * _registers(load.kept_sizes, width)
+                of_row = batch * _registers(load.read_sizes, width) + load.statistic_registers
+                last = 0
+                for at_once in range(1, min(own, MOST_ROWS_AT_ONCE, max(1, MOST_ELEMENTS // (batch * width))) + 1):
+                    beside = -(-own // at_once)
+                    if beside == last:
+                        continue
+                    last = beside
+                    if threads < WARP:
+                        beside = -(-threads * beside // WARP) * WARP // threads
+                    block = threads * beside
+                    registers = held + at_once * of_row
+                    if block > device.max_threads_per_block or registers > device.registers_per_thread:
+                        continue
+                    if block * batch * width * load.sums * load.sum_bytes > SHARED_BYTES:
+                        continue
+                    if registers > rung_of(block)[1]:
+                        continue
+                    time = _time(rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, load)
+                    if time < best:
+                        best = time
+                        found = ClusterShape(width, threads, batch, sharing, blocks, beside, at_once, registers, time)
+    return found
+
+
+@record
+class GroupShape:
+    """How rows are spread over `sharing` blocks of the whole grid, `rows` at once. `ahead`: the next ones come meanwhile."""
+
+    vector: int
+    threads: int
+    batch: int
+    sharing: int
+    rows: int
+    trips: int
+    ahead: bool
+    registers: int
+    time: float
+    in_shared: bool = False
+
+
+def choose_group_shape(
+    length: int, rows: int, vector: int, load: Load, device: DeviceInfo, apart: float = math.inf
+) -> GroupShape | None:
+    """The shape that should take least time; None if blocks hold no row, or two kernels should be faster.
+
+    `apart`: what those take side by side, as far as each row has a cluster of its own. More rows wait for others there.
+    """
+    bytes_moved = rows * length * load.moved
+    best = WORTH * (WHOLE_GRID + bytes_moved / TWO_KERNELS_RATE)
+    if rows * CLUSTERS[-1] <= device.sm_count:
+        best = min(best, apart / RELATIVE)
+    found: GroupShape | None = None
+    if load.is_double and device.compute_capability >= (8, 0):
+        found = _doubles_in_shared(length, rows, load, device)
+        if found is not None and found.time < best:
+            return found
+        found = None
+    of_element = DOUBLE_ELEMENT if load.is_double else ELEMENT
+    of_element_alone = DOUBLE_ALONE if load.is_double else ELEMENT_ALONE
+    of_row = OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW
+    # What the roundings of Doubles lose is kept from a row's statistics to its results.
+    statistics = load.statistic_registers * (4 if load.is_double else 1)
+    width = vector
+    while width >= 1:
+        accesses = -(-length // (width * device.sm_count))
+        for batch in (1, 2, 3, 4, 6, 8):
+            threads = -(-accesses // (batch * WARP)) * WARP
+            if not 2 * WARP <= threads <= device.max_threads_per_block:
+                continue
+            sharing = -(-length // (width * threads * batch))
+            held = load.own_registers + batch * (width * load.column_registers + _registers(load.weight_sizes, width))
+            held += batch * _registers(load.kept_sizes, width)
+            loads = batch * _registers(load.read_sizes, width)
+            # The compiler holds rows as they are computed with, not as they come.
+            wide = batch * _registers(tuple(max(4, size) for size in load.read_sizes), width)
+            granted = rung_of(threads)[1]
+            # Doubles leave no registers for the next rows: f64 74x250003 takes 270 us without them, 314 with (H200).
+            for ahead in (False,) if load.is_double else (False, True):
+                each = wide + (loads if ahead else 0) + statistics
+                at_once = min(rows, (int(granted / MARGIN) - held) // each, WARP)
+                if at_once < 1 or sharing < 2 or (ahead and at_once == rows):
+                    continue
+                trips = -(-rows // at_once)
+                at_once = -(-rows // trips)
+                meeting = MEETING + OF_WARP * threads / WARP - (HIDDEN if ahead else 0.0)
+                of_thread = batch * (width * of_element_alone + ACCESS_ALONE)
+                meeting += at_once * (of_row + max(length / sharing * of_element, of_thread))
+                time = LAUNCH + LATENCY + bytes_moved / DEVICE_RATE + trips * meeting
+                if time < best:
+                    best = time
+                    registers = held + at_once * each
+                    found = GroupShape(width, threads, batch, sharing, at_once, trips, ahead, registers, time)
+        width //= 2
+    return found
+
+
+def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -> GroupShape | None:
+    """The same with rows of Doubles in shared memory, element by element: all of them, or two trips' of a few."""
+    best: GroupShape | None = None
+    elements = -(-length // device.sm_count)
+    for batch in range(1, MOST_DOUBLES + 1):
+        threads = -(-elements // (batch * WARP)) * WARP
+        if not 2 * WARP <= threads <= THREADS_OF_DOUBLES:
+            continue
+        sharing = -(-length // (threads * batch))
+        held = load.own_registers + batch * (load.column_registers + _registers(load.weight_sizes, 1))
+        held += _registers(load.kept_sizes, 1)
+        row_bytes = threads * batch * load.loaded
+        room = device.shared_per_block_optin - BESIDE_COLUMNS
+        for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
+            trips = -(-rows // at_once)
+            # What each of few rows has one of stays in registers beside its statistics; so does what a trip begins with.
+            is_all = trips == 1 and at_once > FEW_AT_ONCE
+            registers = held + int(at_once * load.statistic_registers * (FOR_EACH if is_all else 4)) + 8 * (trips > 1)
+            places = 1 if trips == 1 else 2
+            if sharing < 2 or registers > rung_of(threads)[1] or places * at_once * row_bytes > room:
+                continue
+            at_once = -(-rows // trips)
+            meeting = MEETING_OF_SHARED + at_once * OF_SHARED + at_once * length / sharing * DOUBLE_IN_SHARED
+            moving = at_once * length * load.moved / DEVICE_RATE
+            time = LAUNCH + LATENCY + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
+            if best is None or time < best.time:
+                best = GroupShape(1, threads, batch, sharing, at_once, trips, trips > 1, registers, time, True)
+    return best
+
+
+def _accesses(length: int, most: int, sharing: int, device: DeviceInfo) -> Iterator[tuple[int, int, int]]:
+    """(elements of an access, threads along a block's part of a row, accesses of each)."""
+    vector = most
+    while vector >= 1:
+        accesses = -(-length // (vector * sharing))
+        # Threads of one warp join without a barrier: as few as have few accesses each.
+        threads = WARP
+        while accesses < threads and sharing == 1:
+            threads //= 2
+        while threads <= device.max_threads_per_block:
+            batch = -(-accesses // threads)
+            # No block without columns.
+            if batch * vector <= MOST_ELEMENTS and -(-length // (vector * threads * batch)) == sharing:
+                yield vector, threads, batch
+            if batch <= 2:
+                break
+            threads *= 2
+        vector //= 2
+
+
+def _registers(sizes: tuple[int, ...], vector: int) -> int:
+    """Registers of an access to tensors of elements of these sizes."""
+    return sum(-(-vector * size // 4) for size in sizes)
+
+
+def _time(
+    elements: float,
+    vector: int,
+    threads: int,
+    batch: int,
+    sharing: int,
+    blocks: int,
+    side_by_side: int,
+    rows: int,
+    load: Load,
+) -> float:
+    """What a shape should take, of which each block has so many `elements`."""
+    step = DOUBLE if load.is_double else PAIR if load.pairs > 1 else 1.0
+    values = load.statistics * rows
+    steps = math.log2(min(threads, WARP)) + math.log2(sharing)
+    warps = threads * side_by_side / WARP
+    columns = threads * batch * vector * load.sums * load.pairs
+    of_element, alone = (DOUBLE_ELEMENT, DOUBLE_ALONE) if load.is_double else (ELEMENT, ELEMENT_ALONE)
+    time = LAUNCH + LATENCY + PER_BLOCK * sharing * blocks + OF_NEXT_ROW * (rows - 1)
+    time += max(elements * of_element, rows * batch * (vector * alone + ACCESS_ALONE))
+    time += JOIN * max(warps, WARPS_ALONE) * values * steps * step
+    if threads > WARP:
+        time += JOIN * warps * values * threads / WARP * step / 18
+    if sharing > 1:
+        time += STORE * side_by_side * values * load.pairs * sharing
+    if side_by_side > 1:
+        time += SUM_UP * columns * side_by_side
+    if blocks > 1:
+        time += STORE * columns * blocks
+    return time

@@ -1,0 +1,217 @@
+"""Columns over the blocks of a cluster: normalisations along the slower dims whose columns few blocks can hold.
+
+A column lies over the C blocks of a cluster, which join what they have found through each other's shared memory: that takes a
+third of the time of an exchange through device memory. A cluster lies within a part of the device, so that large ones leave
+some of its processors idle, and a column has no more blocks than a cluster. Each shape is judged by the time that it should
+take; all times are microseconds, all rates bytes a microsecond. The figures are those of an H200 (benchmarks/NOTES.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
+from fuser.records import record
+from fuser.schedule.cost.room_for_exchanges import OF_COLUMN_THREAD, Joined
+from fuser.schedule.cost.rows_over_grid import CLUSTERED, DEVICE_RATE
+
+SM_RATE = 45e3
+"""What one SM reads and writes, if many others are idle."""
+
+INSTRUCTION = 1.4e-4
+"""A warp's instruction, where its SM issues four in a cycle."""
+
+PER_ELEMENT, PER_EXACT_ELEMENT = 14, 28
+"""Instructions for an element: it is converted, added up, subtracted, scaled and converted again; and where sums are in Double
+and what results lose is kept. A conversion to Double takes the time of eight."""
+
+EXPOSED = 0.75
+"""The part of the arithmetic that is not done while other data comes."""
+
+TURN = 0.5
+"""A further turn of loads that wait for one another."""
+
+PER_WARP = 0.03
+"""What a warp more takes until all of a block have joined what they found."""
+
+IN_CLUSTER, PER_CLUSTER_BLOCK, BESIDE = 2.1, 0.05, 0.3
+"""Joining in a block and in a cluster, what each of its blocks adds, and each further block of an SM."""
+
+IN_GRID, PER_GRID_BLOCK = 4.2, 0.01
+"""The same through device memory, where all blocks wait for all (H200: batch norm f32 8x256x28x28 over 33 blocks 13.0 us, over
+clusters 13.1 to 19; 4x32x112x112 over 132 blocks 13.8, over 66 13.7, over clusters 14.8 to 19)."""
+
+
+NARROW = 1.2e-7
+"""What each byte takes longer that is moved in pieces of one sector; in those of two, an eighth of that, and so on (H200: f32
+8x256x28x28 (accesses across, threads, blocks, unrolled) (4, 512, 6, 9) 11.2 us, (2, 512, 3, 9) 12.4; bf16 32x512x14x14 10.2 and
+11.4; f32 1x512x31x33 (8, 256, 6, 6) and (4, 256, 3, 6) 7.3, (2, 128, 2, 8) 7.7)."""
+
+SHARING = (2, 3, 4, 5, 6, 7, 8, 16)
+"""Blocks of a cluster: any number, so that as many clusters as there are lines have processors of their own (H200: 16 lines of
+f16 8x256x28x28 over clusters of six 8.5 us, of eight, one of which finds no room, 8.9; 16 of f32 11.2 and 12.2; 32 of f32
+1x512x31x33 over clusters of three 7.4, of four 7.9)."""
+THREADS = (128, 256, 512)
+MOST_AT_ONCE = 10
+"""Accesses of a thread in flight."""
+
+WARP = 32
+
+
+@record
+class Work:
+    """`rows` x `columns` elements, `vector` of them in an access, which loads `loaded` bytes; `moved`: read and written.
+    `is_exact`: statistics are sums in Double; `joined`: what a thread leaves in shared memory for others to join."""
+
+    rows: int
+    columns: int
+    vector: int
+    loaded: int
+    moved: int
+    is_exact: bool = False
+    joined: Joined = Joined()
+
+
+@record
+class ColumnShape:
+    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread in
+    each of `turns`; `time` is what all should take."""
+
+    across: int
+    along: int
+    sharing: int
+    unroll: int
+    turns: int
+    time: float
+
+
+def shape_time(
+    work: Work,
+    across: int,
+    along: int,
+    sharing: int,
+    busy: int,
+    per_sm: float,
+    exchange: float,
+    mean: float | None = None,
+) -> float:
+    """Of blocks on `busy` SMs, `per_sm` of them on the one with most, and `mean` on all of these if not as many."""
+    rows = -(-work.rows // sharing)
+    accesses = -(-rows // along)
+    warps = per_sm * -(-across * along // WARP)
+    share = rows * across * work.moved
+    moving = max(per_sm * share / SM_RATE, (per_sm if mean is None else mean) * share * busy / DEVICE_RATE)
+    instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
+    issued = accesses * work.vector * instructions * INSTRUCTION * warps * EXPOSED
+    turns = -(-accesses // MOST_AT_ONCE)
+    return moving + _narrow(work, across) + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
+
+
+def _narrow(work: Work, across: int) -> float:
+    """What short runs of `across` accesses take longer."""
+    moved = work.rows * -(-work.columns // work.vector) * work.moved
+    return moved * NARROW * (SECTOR_BYTES / (across * work.loaded)) ** 3
+
+
+def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceInfo) -> float:
+    """Of a shape whose blocks, one on each SM, meet in device memory."""
+    blocks = sharing * -(-work.columns // (across * work.vector))
+    exchange = IN_GRID + PER_GRID_BLOCK * sharing
+    return shape_time(work, across, along, sharing, min(blocks, device.sm_count), 1, exchange)
+
+
+def choose_cluster_shape(
+    work: Work, widest: int, registers_of: Sequence[int], kept_bytes: int, device: DeviceInfo
+) -> ColumnShape | None:
+    """The shape over a cluster that should take least time; None if there is none.
+
+    widest        bytes of the widest element of a row
+    registers_of  registers of a thread by its accesses in flight
+    kept_bytes    of shared memory, for an access of a turn that is not the last one; 0 if nothing is kept
+    """
+    best: ColumnShape | None = None
+    accesses = -(-work.columns // work.vector)
+    widths = {1 << k for k in range((accesses - 1).bit_length() + 1)}
+    # Less than a sector is read as a whole one.
+    least = min(max(widths), max(1, SECTOR_BYTES // (work.vector * widest)))
+    for across in sorted(w for w in widths if least <= w <= WARP):
+        tiles = -(-accesses // across)
+        narrow = _narrow(work, across)
+        for sharing in (s for s in SHARING if s <= device.max_cluster):
+            fit = math.floor(device.sm_count * CLUSTERED[sharing] / sharing)
+            rows = -(-work.rows // sharing)
+            if fit < 1 or (
+                best is not None and narrow + _least_time(work, across, sharing, rows, tiles, tiles / fit) >= best.time
+            ):
+                continue
+            for threads in THREADS:
+                along = threads // across
+                if along < 2 or rows < along or threads > device.max_threads_per_block:
+                    continue
+                shape = _shape(work, across, along, sharing, tiles, fit, registers_of, kept_bytes, device)
+                if shape is not None and (best is None or shape.time < best.time):
+                    best = shape
+    return best
+
+
+def _least_time(work: Work, across: int, sharing: int, rows: int, tiles: int, each: float) -> float:
+    """Less than what any number of threads takes beside short runs: as if all of a processor's blocks, `each` of them on
+    average, were there at once, and no thread idle."""
+    elements = rows * across * work.vector
+    instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
+    issued = elements / WARP * max(1.0, each) * instructions * INSTRUCTION * EXPOSED
+    share = rows * across * work.moved
+    moving = share * max(max(1.0, each) / SM_RATE, min(1.0, each) * tiles * sharing / DEVICE_RATE)
+    return moving + issued + IN_CLUSTER + PER_CLUSTER_BLOCK * sharing
+
+
+def _shape(
+    work: Work,
+    across: int,
+    along: int,
+    sharing: int,
+    tiles: int,
+    fit: int,
+    registers_of: Sequence[int],
+    kept_bytes: int,
+    device: DeviceInfo,
+) -> ColumnShape | None:
+    threads = across * along
+    rows = -(-work.rows // sharing)
+    accesses = -(-rows // along)
+    turns = -(-accesses // MOST_AT_ONCE)
+    unroll = max(2, -(-accesses // turns))
+    registers = registers_of[unroll]
+    kept = (turns - 1) * unroll * threads * kept_bytes
+    # What a block has of each column is told all others of its cluster.
+    exchanged = work.joined.room(across, along, work.vector, sharing * across)
+    shared = kept + OF_COLUMN_THREAD * threads
+    if registers > device.registers_per_thread or max(shared, kept + exchanged) > device.shared_per_block_optin:
+        return None
+    resident = min(
+        device.max_threads_per_sm // threads,
+        device.registers_per_sm // (-(-registers // 8) * 8 * threads),
+        device.shared_per_sm // shared,
+        device.max_blocks_per_sm,
+    )
+    if resident < 1:
+        return None
+    per_sm = -(-tiles // fit)
+    waves = -(-per_sm // min(per_sm, resident))
+    # A few clusters more than have processors of their own make two on some wait, but not the memory.
+    is_few = tiles <= A_FEW_MORE * fit
+    at_once = min(per_sm if not is_few else max(TWO_ON_SOME, tiles / fit) if per_sm > 1 else 1.0, resident)
+    busy = min(tiles, fit) * sharing
+    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing + BESIDE * (at_once - 1)
+    mean = min(tiles / fit, at_once)
+    time = waves * shape_time(work, across, along, sharing, busy, at_once, exchange, mean)
+    return ColumnShape(across, along, sharing, unroll, turns, time)
+
+
+A_FEW_MORE = 1.25
+"""So many times as many clusters as have processors of their own are not yet two on each."""
+
+TWO_ON_SOME = 1.4
+"""What the few processors with two blocks take longer: they have the rate of the memory for themselves in the end (H200, by
+stamps: f16 8x256x28x28 in 16 clusters of eight, of which it holds 15: the median block ends after 4.9 us, the last one 5.9)."""

@@ -1,0 +1,396 @@
+"""Shapes of rows that begin anywhere and lie in shared memory: cut into vectors where their memory is aligned.
+
+Threads whose accesses are all whole test once for a group of them; those with an end of the row test each, and go through an
+end element by element. So few threads should have such groups: the row fills its threads nearly whole. What all rows share,
+weights say, lies at another phase than a row and takes three accesses for one, out of the second-level cache: several rows of
+one phase together read it once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.analysis.alignment import RowAccesses
+from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.params import InnerPersistentParams
+
+LEAST_BYTES, LEAST_BYTES_BESIDE = 16 * 1024, 32 * 1024
+"""Bytes of a row from which it lies in shared memory, and the same where something is read beside it (H200, bf16 rows of 8193:
+softmax 213 us, 254 in registers; layer_norm 290 us, 288 in registers; of 16385: 213 and 279, 275 and 324)."""
+
+REGISTERS = 40
+"""Registers of a thread."""
+
+REGISTERS_BESIDE = 48
+"""The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
+them (gradient of softmax f32 13x128256 at any address spills in forty). One row in one pass beside Floats does without."""
+
+REGISTERS_TOGETHER = 64
+"""The same of two rows beside Floats in one pass: with 48, 1256x50257 takes 98.1 us, 92.3 with 56 in as many threads (H200)."""
+
+LEAST_REGISTERS_BESIDE = 72
+"""Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
+992 threads, with 64 each, spills twelve bytes)."""
+
+REGISTERS_FOR_DOUBLES = 48
+"""As many more for elements of eight bytes."""
+
+WANTED_THREADS = 832
+WANTED_THREADS_BESIDE = 1280
+"""Threads of an SM that keep its pipes busy, and those that hide the latency of what is read beside a row (H200: gradient of
+softmax and layer_norm of 50257 elements)."""
+
+WANTED_THREADS_WIDE = 1152
+"""The same where that is more than twice a row's: it is the first-level cache that they wait for (H200:
+layer_norm f16 536x250003 beside Floats in 1280 threads over sixteen blocks 253 us, in 1152 over eight 232)."""
+
+CROWDED = 1 / 3
+"""Power of the threads beyond those by which that cache serves them worse where rows leave it little of the memory that it
+shares with them (the same in 1536 threads over eight 255 us; bf16 42x250003 in 1344 threads 27.2, in 1152 26.4). Rows together
+ask it once."""
+
+WANTED_IN_FLIGHT = 160 * 1024
+"""Bytes of rows on an SM: loading, exchanging and storing take turns (H200: softmax and its gradient at 50257 elements)."""
+
+CLUSTER = {2: 0.95, 4: 0.9, 8: 0.87, 16: 0.8}
+"""What blocks get done that share a row with others: all have to be there, and wait for each other."""
+SHORT_BYTES = 64 * 1024
+"""Bytes of a row for which those figures hold, or more."""
+
+ALL_WAIT = 3.0
+"""What exchanges of rows take longer that are all there at once: nothing else is done meanwhile (H200: rms_norm bf16 83x50257
+padded over four blocks 14.5 us, over two 15.5; f32 26x50257 over eight 10.8, over four 11.8)."""
+
+TOGETHER = 0.85
+MOST_SHARED = 16
+"""What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
+
+FEW_TOGETHER = {1: 0.7, 2: 0.8, 3: 0.94}
+"""What so few blocks of an SM get done with rows together in one pass: each takes long over each stage, and more of them are
+less often in the same (H200: layer_norm f16 1256x50257 beside Floats over eight blocks of 160 threads, six on an SM, 92.3 us,
+over four of 320 with three 98.1, over two of 640 with two 109.1, over four of 416 116; 168x50257 21.3, 21.8, 26.0 and 26.9)."""
+
+TOGETHER_AT_ONCE = {1: 0.7, 2: 1.0, 3: 0.85}
+"""What threads get done that test so many accesses of such rows together (H200: 1256x50257 over four blocks, ten accesses of
+320 threads 98.1 us, nine of 352 98.8, eleven of 288 137; over eight ten of 160 92.3, nine of 192 121; bf16 2500x33333 over four
+ten of 224 129, eleven of 192 161)."""
+
+WANTED_THREADS_TOGETHER, LEAST_TOGETHER, LEAST_EACH = 960, 8, 2
+"""Threads of an SM with rows together in one pass; accesses of one, at least; blocks for each SM (fewer were not measured)."""
+
+MOST_TOGETHER = 8
+"""Blocks that share rows together, at most: an H200 holds few clusters of sixteen at once (layer_norm f16 536x250003 beside
+Floats 280 us, one row over eight blocks 231; 21x250003 24.7 and 19.4)."""
+
+TESTED = 0.4
+"""What threads take longer that test each access of a group, some of which are left out."""
+
+AT_ONCE = {1: 0.96, 2: 1.0, 3: 0.96}
+"""What threads get done that test so many accesses together."""
+
+REALIGNED_AT_ONCE = {1: 0.92, 2: 1.0, 3: 0.96}
+"""The same where rows pass through registers on their way to shared memory: each access is waited for before the next (H200:
+rms_norm bf16 83x50257 padded, 416 threads with two together 14.1 us, 480 with accesses of their own 15.2, 224 with three 15.7;
+gradient of softmax 287x250003 with other pitches, 512 threads 175.6 with two together, 186.1 one by one)."""
+
+WANTED_THREADS_REALIGNED = 1536
+"""Threads of an SM that keep loads of such rows on their way (H200: that gradient in 1056 threads of an SM 186.2 us)."""
+
+ALONE = 0.8
+"""What a block gets done that has its SM to itself."""
+
+SHARED = 0.4
+"""Time for each byte that is read beside a row, out of the second-level cache, over that for a byte of the row."""
+
+WARP = 32
+QUARTERS = 4
+"""Parts of an SM's register file; a block's warps are spread over all."""
+
+CLUSTERED = {4: 0.91, 8: 0.91, 16: 0.85}
+"""Share of the SMs of an H200 on which clusters of so many blocks find room."""
+
+FEW_WAVES = 4
+"""Waves of blocks up to which it shows that the last one is not full."""
+
+
+@record
+class CutShape:
+    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `together` rows at once. So
+    many blocks are `resident` on an SM."""
+
+    threads: int
+    batch: int
+    cluster: int
+    together: int
+    resident: int
+    in_flight: int
+
+
+def cut_unrolled(batch: int) -> int:
+    """Accesses of a thread that are tested together: more of them, and more threads test each by itself."""
+    return 2 if batch % 2 == 0 else 3 if batch % 3 == 0 else 1
+
+
+def choose_cut_shape(
+    length: int,
+    rows: int,
+    vector: int,
+    loaded: int,
+    beside: int,
+    exchanges: int,
+    itemsize: int,
+    device: DeviceInfo,
+    *,
+    is_realigned: bool = False,
+) -> CutShape | None:
+    """The spread of rows of `length` elements, what the first part of a row lacks included; None if no cluster holds one.
+
+    loaded      bytes of a row's elements that are read
+    beside      bytes that all rows share, for each element
+    exchanges   how often the threads of a row have to wait for one another
+    itemsize    bytes of an element of the narrowest row tensor
+    is_realigned  whether rows begin elsewhere than their vectors, and pass through registers
+    """
+    vectors = -(-length // vector)
+    # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
+    # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
+    is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
+    is_wide = beside > 2 * loaded
+    more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
+    wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
+    wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
+    # Few rows leave places of an SM empty (H200: layer_norm f16 21x250003 off by one beside Floats over sixteen blocks of 256
+    # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
+    counts = itemsize <= 4
+    # Rows together in one pass wait for one another as often as one row alone.
+    tells_once = is_wide and exchanges == 1
+    spreads: list[_Spread] = []
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
+            break
+        for together in (1, 2) if beside and is_worth_it else (1,):
+            if together == 1 or not tells_once or cluster <= MOST_TOGETHER:
+                spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, tells_once))
+    at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
+    # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
+    best: tuple[tuple[float, int, int], CutShape] | None = None
+    for spread in sorted(spreads, key=lambda s: -s.most):
+        least = 0.0 if best is None else best[0][0]
+        if spread.most < least:
+            break
+        cluster, together = spread.cluster, spread.together
+        shares = tells_once and together > 1
+        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not tells_once)
+        registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
+        for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
+            threads = -(-vectors // (cluster * batch * WARP)) * WARP
+            used = vectors / (threads * batch * cluster)
+            # As `_score` would find.
+            if spread.most * used < least or (beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm):
+                continue
+            if shares and (batch < LEAST_TOGETHER or spread.each < LEAST_EACH):
+                continue
+            held = threads * batch * vector * loaded * together
+            resident = _resident(threads, held, registers, device, is_packed=shares)
+            if not resident:
+                continue
+            enough = WANTED_THREADS_TOGETHER if shares and not is_realigned else wanted
+            score = _score(
+                spread, threads, batch, resident, held, vectors, used, exchanges, enough, least, counts=counts
+            )
+            present = min(resident, math.ceil(spread.each))
+            if is_wide and present * held >= WANTED_IN_FLIGHT:
+                score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
+            if shares:
+                score *= FEW_TOGETHER.get(resident, 1.0)
+            tested = TOGETHER_AT_ONCE if shares else at_once
+            key = score * tested[cut_unrolled(batch)], -cluster, -together
+            if best is None or key > best[0]:
+                best = key, CutShape(threads, batch, cluster, together, resident, resident * held)
+                least = key[0]
+    return None if best is None else best[1]
+
+
+def cut_params(
+    shape: CutShape,
+    order: tuple[int, ...],
+    accesses: RowAccesses,
+    bounds: tuple[tuple[str, int, int, int], ...],
+    in_shared: tuple[str, ...],
+    realigned: tuple[str, ...],
+    length: int,
+    *,
+    one_pass: bool = False,
+    is_double: bool = False,
+) -> InnerPersistentParams:
+    """The parameters for a shape, with reasons. `is_double`: of elements of eight bytes."""
+    # Not measured for Doubles. Rows together have no registers for what is read early (H200: layer_norm f16 1256x50257 beside
+    # Floats 115.5 us, 136.5 so), nor a loop over pieces that both stages go through alike.
+    is_narrow = shape.together == 1 and not is_double
+    return InnerPersistentParams(
+        order,
+        shape.threads,
+        1,
+        shape.batch,
+        accesses.vector,
+        accesses.vectorized,
+        bounds,
+        shape.cluster,
+        True,
+        in_shared,
+        misaligned=accesses.misaligned,
+        aligned_to=accesses.aligned_to,
+        one_pass=one_pass,
+        together=shape.together,
+        resident=shape.resident,
+        realigned=realigned,
+        beside_ahead=is_narrow,
+        in_turn=is_narrow and not realigned,
+        reasons=(
+            f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
+            f"{shape.batch} accesses of {accesses.vector} each, {shape.together} rows at once"
+            + (f", cut where {accesses.aligned_to} is aligned" if accesses.aligned_to else ""),
+            f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM",
+        ),
+    )
+
+
+def _resident(threads: int, held: int, registers: int, device: DeviceInfo, *, is_packed: bool = False) -> int:
+    """Blocks of `threads` with `held` bytes of rows each that an SM holds. `is_packed`: whether the warps of several blocks
+    fill its quarters together."""
+    if held + BESIDE_ROW > device.shared_per_block_optin or threads > device.max_threads_per_block:
+        return 0
+    warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * QUARTERS)) * QUARTERS
+    return min(
+        device.shared_per_sm // (held + BESIDE_ROW),
+        device.max_threads_per_sm // (warps * WARP),
+        device.registers_per_sm // (registers * warps * WARP),
+        device.max_blocks_per_sm,
+    )
+
+
+@record
+class _Spread:
+    """Rows over so many blocks each, so many of them at once.
+
+    most     speed if all else is at its best
+    groups   lots of rows that are worked on at once
+    places   SMs on which such clusters find room
+    each     blocks for each of those
+    is_lone  whether each block has an SM for itself, however many find room there
+    waits    what blocks take longer than one by itself
+    tells_once  whether rows together exchange no more often than one row
+    """
+
+    cluster: int
+    together: int
+    most: float
+    groups: int
+    places: float
+    each: float
+    is_lone: bool
+    waits: float
+    tells_once: bool = False
+
+
+def _spread(
+    cluster: int,
+    together: int,
+    vectors: int,
+    rows: int,
+    vector: int,
+    loaded: int,
+    beside: int,
+    device: DeviceInfo,
+    tells_once: bool,
+) -> _Spread:
+    waits = _waits(cluster, vectors * vector * loaded * (together if tells_once else 1))
+    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
+    if together > 1 and beside * vector > MOST_SHARED and not tells_once:
+        most *= TOGETHER
+    groups, places = _groups(rows, vector, together), device.sm_count * CLUSTERED.get(cluster, 1.0)
+    is_lone = groups <= int(places) // cluster
+    if is_lone:
+        most *= _busy(groups, cluster, together, 1, places, tells_once)
+    most = most * rows / (groups * together)
+    each = groups * cluster / places
+    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, tells_once)
+
+
+def _busy(groups: int, cluster: int, together: int, resident: int, places: float, tells_once: bool) -> float:
+    """How much of the device has something to do, with so many blocks `resident` on an SM."""
+    slots = resident * int(places) // cluster
+    waves = groups / max(slots, 1)
+    if waves < 2 and together > 1 and not tells_once:
+        return 0.0  # nothing else runs while a block waits for its own rows
+    if waves <= 1:
+        # All blocks are there at once: the SM with most of them is done last.
+        each = groups * cluster / places
+        return each / math.ceil(each)
+    # Blocks of rows together that an SM has places for are done at different times.
+    is_even = waves >= FEW_WAVES or (together > 1 and tells_once)
+    return 1.0 if is_even else waves / math.ceil(waves)
+
+
+def _waits(cluster: int, nbytes: int) -> float:
+    """What blocks of a cluster take longer than one by itself: an exchange takes its time however short a row is."""
+    return (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / nbytes)
+
+
+def _groups(rows: int, vector: int, together: int) -> int:
+    """How many lots of rows there are that are worked on at once: those of one phase lie a vector's elements apart."""
+    return -(-rows // (vector * together)) * vector if together > 1 else rows
+
+
+def _score(
+    spread: _Spread,
+    threads: int,
+    batch: int,
+    resident: int,
+    held: int,
+    vectors: int,
+    used: float,
+    exchanges: int,
+    wanted: int,
+    least: float,
+    *,
+    counts: bool,
+) -> float:
+    """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says.
+
+    held     bytes of rows of a block
+    used     the part of the accesses of its threads that are inside the row
+    """
+    cluster = spread.cluster
+    each = spread.each
+    present = min(resident, each) if counts else resident
+    score = spread.most * used * min(present * held * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    is_all_there = counts and each <= resident
+    enough = min(1.0, math.ceil(present) * threads / wanted)
+    # Where all rows are there at once it is how long one takes that counts, more than what an SM gets done (H200: layer_norm
+    # f16 61x50257 over two blocks of 640 threads 12.4 us, over eight of 224 14.1).
+    score *= math.sqrt(enough) if is_all_there else enough
+    if score < least:
+        return 0.0
+    score /= 1.0 + TESTED * _tested(threads, batch, cluster, vectors) / (threads * cluster)
+    if resident == 1:
+        score *= ALONE**exchanges
+    if is_all_there:
+        score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
+    if spread.is_lone:
+        return score
+    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places, spread.tells_once)
+
+
+def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:
+    """Threads, summed over the blocks of a row, that test all of their accesses in a group, as a share of all groups."""
+    at_once = cut_unrolled(batch)
+    groups = batch // at_once
+    # Of all groups of all blocks one has the last vector: those before it are whole, those behind it empty.
+    block, left = divmod(vectors, threads * batch)
+    left = left % (at_once * threads) if block < cluster else 0
+    some = min(left, threads)
+    whole = max(left - (at_once - 1) * threads, 0)
+    return (some - whole) / groups

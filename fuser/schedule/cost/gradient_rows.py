@@ -1,0 +1,103 @@
+"""Rows of gradients in shared memory, two trips ahead, where blocks have rows of their own: what fits, and how long it takes.
+
+Registers then hold sums of columns and what they are made of alone, so that rows fit which do not in registers, and two rows of
+each processor are always on their way. All times are microseconds, as measured on an H200 (benchmarks/NOTES.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.runtime.variants import rung_of
+from fuser.schedule.analysis.sides import Found, Load
+from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+
+BESIDE, JOIN = 5.3, 3.0
+"""An empty kernel with its first loads and last stores; the wait of the whole grid and what follows it, beside the parts."""
+EACH_ROW, LEAST_ROW = 0.05, 1.2
+"""What a row takes beside its bytes, and at least: its threads wait for one another twice."""
+TEMPORARIES, OF_DOUBLES = 8, 2
+"""Registers beside those that are counted, and for each access of one Double, with a test and an address."""
+PIECES = 6
+"""Accesses of a thread, each of which is waited for by itself, that are best where nothing else decides."""
+IDLE = 20
+"""What threads without accesses are worse by (H200: bf16 4000x7168 58.4 us with (256, 7, 4), 66.5 with (320, 6, 4))."""
+LEAST_THREADS, MOST_THREADS, THREADS = 256, 512, 384
+"""Of a block, and how many are best."""
+WARP = 32
+TRIPS = 2
+
+
+@record
+class SharedRows:
+    """`threads` along a row of `batch` accesses of `vector` each; `time` is what all rows should take."""
+
+    vector: int
+    threads: int
+    batch: int
+    registers: int
+    time: float
+
+
+def may_be_copied(found: Found, vector: int) -> bool:
+    """Whether all rows can be copied asynchronously, in accesses of `vector`."""
+    sizes = found.load.read_sizes
+    whole = vector == 1 or all(name in found.vectorized for name in found.read)
+    return whole and all(size * vector in (4, 8, 16) for size in sizes)
+
+
+def choose_shared_rows(found: Found, device: DeviceInfo) -> SharedRows | None:
+    """The shape that should take least time; None if no block holds two rows."""
+    if device.compute_capability < (8, 0):
+        return None
+    best: tuple[float, SharedRows] | None = None
+    vector = found.vector
+    while vector >= 1:
+        if may_be_copied(found, vector):
+            accesses = -(-found.length // vector)
+            for threads in range(LEAST_THREADS, MOST_THREADS + 1, WARP):
+                batch = -(-accesses // threads)
+                shape = _shape(found, vector, threads, batch, device)
+                if shape is None or batch < 2:
+                    continue
+                used = accesses / (threads * batch)
+                score = abs(math.log2(batch / PIECES)) + IDLE * (1 - used) + _short(found, vector)
+                score += abs(threads - THREADS) / 1024
+                if best is None or score < best[0]:
+                    best = score, shape
+        vector //= 2
+    return None if best is None else best[1]
+
+
+def _short(found: Found, vector: int) -> float:
+    """What accesses of fewer than sixteen bytes are worse by."""
+    nbytes = vector * min(found.load.read_sizes)
+    return 0.0 if nbytes >= 16 else 0.8 if nbytes >= 8 else 2.0
+
+
+def _shape(found: Found, vector: int, threads: int, batch: int, device: DeviceInfo) -> SharedRows | None:
+    load = found.load
+    weights = sum(-(-vector * size // 4) for size in load.weight_sizes)
+    kept = sum(-(-vector * size // 4) for size in load.kept_sizes)
+    registers = load.own_registers + TEMPORARIES + OF_DOUBLES * batch * (vector == 1 and load.is_double)
+    registers += batch * (vector * load.column_registers + weights) + kept
+    held = TRIPS * threads * batch * vector * load.loaded + BESIDE_ROW
+    if registers > rung_of(threads)[1] or held > device.shared_per_block_optin:
+        return None
+    return SharedRows(vector, threads, batch, registers, shared_rows_time(found.length, found.rows, load, device))
+
+
+def shared_rows_time(length: int, rows: int, load: Load, device: DeviceInfo) -> float:
+    """What rows take, one block on each processor."""
+    blocks = min(device.sm_count, rows)
+    rate = RATE * device.memory_bytes_per_ns * 1e3
+    row = length * load.moved * device.sm_count / rate
+    parts = blocks * length * load.sums * load.sum_bytes
+    # Nothing overlaps with the first row.
+    return BESIDE + JOIN + 2 * parts / (1.5 * rate) + (rows / blocks + 1) * (max(row, LEAST_ROW) + EACH_ROW)
+
+
+RATE = 0.96
+"""The part of the memory's rate that a copy reaches."""

@@ -1,0 +1,106 @@
+"""What the structure of a segment says about rows on chip: their stages, and what is kept of an element between them.
+
+All of it is asked for every shape and found once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from fuser.ir.exact_statistics import exact_statistics, in_double
+from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.once import once
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import ScheduledFusion
+from fuser.records import record
+from fuser.schedule.analysis.stages import as_defined, kept_between, row_reductions, stage_levels
+from fuser.schedule.transforms.vectorize import cache_arguments
+
+
+def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
+    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
+
+    one_pass   exponentials are not, nor are statistics of Floats: one exchange joins them, sums in Double where they show to
+               more than 16 bits
+    """
+    for name in _of_two_passes(builder, one_pass=one_pass):
+        builder.two_pass(name)
+
+
+def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
+    """The first results of what is computed so."""
+    exact = _in_rests(builder) if one_pass else frozenset[str]()
+    return tuple(
+        tensor_outputs(expr)[0].name
+        for expr in row_reductions(builder)
+        if (isinstance(expr, ExpSum) and not one_pass)
+        or (isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact))
+    )
+
+
+@record
+class Held:
+    """What a row in registers takes: how many `stages` it goes through, and the bytes per element that are on chip at once.
+
+    kept          at most: what is kept between a stage and the next
+    kept_inputs   of copies of inputs alone, where all else is computed again
+    """
+
+    stages: int
+    kept: int
+    kept_inputs: int
+
+
+@once
+@lru_cache(maxsize=256)
+def held_rows(segment: Fusion, *, one_pass: bool) -> Held:
+    """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""
+    names = _of_two_passes(as_defined(segment), one_pass=one_pass)
+    if one_pass and names == _of_two_passes(as_defined(segment), one_pass=False):
+        return held_rows(segment, one_pass=False)
+    builder = ScheduleBuilder(segment)
+    for name in names:
+        builder.two_pass(name)
+    cache_arguments(builder)
+    stages = len(set(stage_levels(builder).values()))
+    return Held(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
+
+
+def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
+    kept = kept_between(builder, inputs_only=inputs_only)
+    size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
+    stages = {s for k in kept for s in range(k.first, k.last)}
+    return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
+
+
+def stages_on_chip(segment: Fusion) -> int:
+    """How many stages the row goes through, statistics in two passes counted as what they become."""
+    return held_rows(segment, one_pass=False).stages
+
+
+def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
+    """Bytes per element of the row that are on chip at once."""
+    held = held_rows(segment, one_pass=one_pass)
+    return held.kept_inputs if inputs_only else held.kept
+
+
+def has_statistics(segment: Fusion) -> bool:
+    """Whether a mean and a variance of rows are taken."""
+    reductions = row_reductions(as_defined(segment))
+    return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)
+
+
+def joins_statistics(segment: Fusion) -> bool:
+    """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
+    return has_statistics(segment) and not exact_statistics(as_defined(segment))
+
+
+def adds_in_double(segment: Fusion) -> bool:
+    """Whether statistics show to more than 16 bits, and one exchange may join their sums in Double: all are of Floats."""
+    builder = as_defined(segment)
+    return bool(in_double(builder)) and not _in_rests(builder)
+
+
+def _in_rests(builder: ScheduledFusion) -> frozenset[str]:
+    """Means of statistics that show to more than 16 bits and have no wider type: what roundings lose is kept beside them."""
+    return exact_statistics(builder) - in_double(builder)

@@ -1,0 +1,274 @@
+"""Threads, blocks and unrolling of reductions of columns: neighbouring threads take neighbouring results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.schedule.cost.reduction_space import (
+    BLOCK,
+    LINE,
+    LONG_BLOCK,
+    MAX_UNROLL,
+    RESIDENT,
+    WARP,
+    ReductionPlan,
+    Space,
+    ceil_div,
+    even_unroll,
+    flight_words,
+    is_full,
+    most_in_flight,
+    parts_of,
+    power_of_two,
+)
+from fuser.schedule.cost.written_columns import plan_written_columns
+
+_LINE_BYTES = 128
+# Rows that one thread has on their way at once, whatever its accesses, and those that threads take side by side where columns
+# are few.
+FEW_ROWS = 16
+_ROWS_OF_FEW = 4
+# Turns of a block that take as long as sharing the work with others, of plain sums and of statistics or sums in Double.
+_TURNS = 2.5
+_TURNS_OF_HEAVY = 4.5
+# Threads along the rows of statistics that are done in a turn, and rows that are so few.
+_BRIEF_THREADS = 16
+BRIEF_ROWS = _BRIEF_THREADS * MAX_UNROLL
+# Parts of a column's sum that one block joins in about the time in which others read what they are of (H200: f32 100003x64 with
+# 264 parts of 64 columns 16.4 us, 66 of 32 columns 14.3).
+_MOST_PARTS = 66
+# Bytes that an SM should have asked for where columns are read by element, threads of it that have statistics of Floats, and
+# most threads of a block for a column.
+_BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 60 << 10, 1536, 16
+# Turns of the only block of an SM from which on a second one is worth its joining (H200: var_mean f64 18901x257 23.4 us in ten
+# turns of one block and 22.6 in five of two; 58498x64 columns, in seven turns of two, 19.0, of twice the threads 21.4).
+_TURNS_OF_MANY = 4
+# Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
+_SHORT_ACCESS = 4
+_SHORT_UNROLL = 8
+
+
+def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Neighbouring threads take neighbouring columns, the others of a block other rows. Without columns it is as with one."""
+    columns = max(1, ceil_div(space.kept, space.vector))
+    return _with_room(_plan_alone_or_shared(space, device, columns), space, device)
+
+
+def _with_room(plan: ReductionPlan, space: Space, device: DeviceInfo) -> ReductionPlan:
+    """The same with so few threads along the reduced dims that what they join fits in the shared memory of a block."""
+    along, across = plan.block_reduce, plan.block_iterate
+    # Blocks that share columns join what all of them have in the same way.
+    while along > 1 and space.joined.room(across, along, space.vector) > device.shared_per_block_optin:
+        along //= 2
+    if along == plan.block_reduce:
+        return plan
+    words = (
+        f"{plan.block_reduce} threads along the reduced dims would have more to join than shared memory holds: {along}"
+    )
+    return replace(plan, block_reduce=along, reasons=(*plan.reasons, words))
+
+
+def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Columns that a block has to itself, or shares with others, the last of which joins all parts."""
+    if space.reduced <= FEW_ROWS:
+        return _plan_few_rows(space, device, columns)
+    if space.written and space.may_split and not space.heavy:
+        return plan_written_columns(space, device, columns)
+    if space.by_element:
+        return _plan_elements(space, device)
+    unroll = most_in_flight(space)
+    if space.heavy and space.bytes_per_step <= _SHORT_ACCESS:
+        unroll = min(unroll, _SHORT_UNROLL)
+    if (
+        space.vector == 1
+        and space.reduced <= _ROWS_OF_FEW * LONG_BLOCK // WARP
+        and columns < 2 * WARP * device.sm_count
+    ):
+        return _plan_turn(space, device, columns)
+    if space.brief:
+        return _plan_brief(space, device, columns)
+    wanted = device.sm_count
+    across, may_split = _side_by_side(space, device, columns, unroll)
+    # Blocks of which an SM has several have fewer threads to join each (H200: f64 432x5120 12.1 -> 10.3 us).
+    several = not space.heavy and may_split is not space.may_split and ceil_div(columns, across) >= wanted
+    is_small = several or (space.heavy and may_split is not space.may_split and across < _line(space))
+    most = (BLOCK if is_small else LONG_BLOCK) // across
+    along = power_of_two(ceil_div(space.reduced, unroll), 1, most)
+    # Numbers of rows that are not far apart share a kernel.
+    is_whole = may_split is not space.may_split and along * 4 > most and ceil_div(columns, across) < wanted
+    along = most if is_whole else max(along, WARP // across)
+    blocks = max(1, ceil_div(columns, across))
+    grid = 1
+    is_short = space.bytes_per_step <= _SHORT_ACCESS
+    if may_split and blocks < wanted:
+        # Two blocks on an SM, so that none is without one: not where a thread has statistics of many columns in its registers.
+        alone = (space.heavy and not is_short) or space.misaligned or blocks * 10 >= wanted * 9
+        alone = alone or wanted * RESIDENT // LONG_BLOCK // blocks > _MOST_PARTS
+        resident = 1 if alone else RESIDENT // LONG_BLOCK
+        grid = parts_of(max(1, wanted * resident // blocks), space.reduced, along * unroll)
+        unroll = max(1, unroll // resident) if grid > 1 and not space.heavy else unroll
+        if grid > 1 and grid * along * unroll > 2 * space.reduced:
+            unroll = max(1, unroll // 2)
+        of_thread = ceil_div(ceil_div(space.reduced, grid), along)
+        if space.heavy and is_short and grid > 1 and unroll < of_thread <= MAX_UNROLL:
+            # One turn rather than two (H200: bf16 6230x257 8.35 -> 7.9 us).
+            unroll = of_thread + of_thread % 2
+    reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
+    if grid > 1:
+        reasons.append(
+            f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
+        )
+    if grid == 1 and not is_whole and space.heavy and not is_short:
+        unroll = even_unroll(ceil_div(space.reduced, along), unroll)
+    elif grid == 1 and not is_whole:
+        unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, MAX_UNROLL))
+    reasons.append(flight_words(space, device, unroll))
+    return ReductionPlan(along, across, grid, unroll, tuple(reasons), is_few=is_full(space, unroll))
+
+
+def _side_by_side(space: Space, device: DeviceInfo, columns: int, unroll: int) -> tuple[int, bool]:
+    """Threads of a block along the kept dims, and whether several blocks may share their columns."""
+    across, wanted = power_of_two(columns, 1, WARP), device.sm_count
+    if ceil_div(columns, across) * 5 >= wanted * 4:
+        return across, space.may_split
+    alone = _alone(space, device, columns, unroll)
+    if alone:
+        return alone, False
+    if space.heavy:
+        return _narrow(space, columns, across, wanted), space.may_split
+    if space.misaligned:
+        return across, space.may_split
+    across = min(across, WARP // 2)
+    wide = ceil_div(columns, across)
+    parts = wanted * RESIDENT // LONG_BLOCK // wide
+    if space.may_split and across > LINE and parts > _MOST_PARTS:
+        # Of few columns more last blocks have fewer parts to join.
+        return LINE, True
+    is_half = parts == RESIDENT // LONG_BLOCK and ceil_div(columns, LINE) >= wanted and wide * 10 < wanted * 9
+    if space.may_split and across > LINE and is_half:
+        # Narrow blocks have nothing to join (H200: f32 1331x7168 16.9 -> 15.7 us).
+        return LINE, False
+    return across, space.may_split
+
+
+def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """All rows of a column at once by one thread, or by a few where that would be few threads."""
+    along = 1
+    while along * _ROWS_OF_FEW < space.reduced and 2 * along * columns <= device.sm_count * RESIDENT:
+        along *= 2
+    across = max(1, power_of_two(ceil_div(columns, device.sm_count), WARP, BLOCK) // along)
+    across = power_of_two(columns, 1, max(across, WARP))
+    unroll = even_unroll(ceil_div(space.reduced, along), MAX_UNROLL)
+    reasons = (
+        f"{space.reduced} rows of {columns} accesses: {across} threads along the kept dims, {along} along the reduced ones",
+        flight_words(space, device, unroll),
+    )
+    return ReductionPlan(along, across, 1, unroll, reasons)
+
+
+def _plan_turn(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Little data, read element by element: a turn of a few rows a thread. All threads of a warp have the same rows, so that
+    they test them alike and need no exchange (H200: f64 31x257 in warps of four rows 8.2 us, of one 4.5)."""
+    along = power_of_two(ceil_div(space.reduced, _ROWS_OF_FEW), 1, LONG_BLOCK // WARP)
+    unroll = even_unroll(ceil_div(space.reduced, along), MAX_UNROLL)
+    reasons = (
+        f"{space.reduced} rows of {columns} elements: {WARP} threads along the kept dims, {along} along the reduced ones",
+        flight_words(space, device, unroll),
+    )
+    return ReductionPlan(along, WARP, 1, unroll, reasons)
+
+
+def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Columns read one element at a time: as few threads share one as ask for enough bytes, and all blocks are there at once.
+
+    Each thread more has results to join; blocks of a second wave have SMs to themselves that wait for them (H200: var_mean f32
+    826x50257 52.9 us in 786 blocks of 4 x 64 threads, of which six fit on an SM, 58.4 where four do; 57.5 with 8 threads a
+    column, 67.3 with 2; two elements an access, which are three reads, 67.2).
+    """
+    size = space.bytes_per_step
+    unroll = MAX_UNROLL // 2 if space.heavy or size > _SHORT_ACCESS else MAX_UNROLL
+    resident = RESIDENT if space.heavy and space.exact else _RESIDENT_OF_STATISTICS if space.heavy else 2 * RESIDENT
+    fit = max(1, device.sm_count * min(resident, device.max_threads_per_sm) // space.kept)
+    asked = ceil_div(device.sm_count * _BYTES_ASKED, space.kept * size * unroll)
+    along = power_of_two(asked, 1, _MOST_ALONG)
+    while along > 1 and (along > fit or along * 2 > space.reduced):
+        along //= 2
+    across = max(WARP, BLOCK // along)
+    blocks = ceil_div(space.kept, across)
+    grid = 1
+    if space.may_split and asked > 2 * along and blocks < 2 * device.sm_count:
+        # Half of the bytes are enough where parts have to be joined; as many blocks for each SM.
+        unroll = MAX_UNROLL // 2
+        if space.heavy and space.exact and blocks < WARP // LINE:
+            # Of few columns more last blocks have fewer results to join.
+            across, along = LINE, 2 * _MOST_ALONG
+            blocks = ceil_div(space.kept, across)
+        wanted = device.sm_count * _BYTES_ASKED / (2 * size * unroll * along * across)
+        # Bytes of few threads are not on their way while those add up what they have (H200: f64 36296x257 40.8 us in 512
+        # threads of an SM that ask for 32 KB, 28.1 where they asked for 64).
+        of_each = max(RESIDENT // (along * across), round(wanted / device.sm_count), 1)
+        if space.heavy:
+            # Statistics take long to join: a second block on an SM has to save some turns.
+            of_each = 1 + (space.reduced * blocks >= _TURNS_OF_MANY * device.sm_count * along * unroll)
+        grid = max(1, of_each * device.sm_count // blocks)
+        grid = min(grid, max(1, space.reduced // (along * unroll)))
+    else:
+        unroll = even_unroll(ceil_div(space.reduced, along), unroll)
+    reasons = [f"{space.kept} columns by element: {across} threads along the kept dims, {along} along the reduced ones"]
+    if grid > 1:
+        reasons.append(
+            f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
+        )
+    reasons.append(flight_words(space, device, unroll))
+    return ReductionPlan(along, across, grid, unroll, tuple(reasons))
+
+
+def _plan_brief(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Statistics of few rows and little data: a turn of sixteen threads for each column, with short accesses, so that threads
+    have few results to join, one after another (H200: f32 144x7168 7.6 -> 6.9 us, f64 167x1000 7.1 -> 6.6)."""
+    across = LINE if ceil_div(columns, 2 * LINE) < device.sm_count else 2 * LINE
+    unroll = even_unroll(ceil_div(space.reduced, _BRIEF_THREADS), MAX_UNROLL)
+    reasons = (
+        f"{space.reduced} rows of {columns} accesses: {across} threads along the kept dims, {_BRIEF_THREADS} along the others",
+        flight_words(space, device, unroll),
+    )
+    return ReductionPlan(_BRIEF_THREADS, across, 1, unroll, reasons)
+
+
+def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
+    """Accesses side by side in a block that has all of its columns' rows to itself, though SMs stay idle; 0 where several
+    blocks should share them.
+
+    Blocks that publish, wait for the last one and join take as long as some turns of a block.
+    """
+    line = _line(space)
+    # Statistics take so long to join that half a line is better than half of the SMs (H200: f64 314x1000 8.5 us, 7.5).
+    idle = 2 if space.heavy else 4
+    across = line if ceil_div(columns, line) * idle >= device.sm_count else max(1, line // 2)
+    if space.heavy and ceil_div(columns, across) * 10 >= device.sm_count * 19:
+        # An SM has one such block at a time.
+        across *= 2
+    turns = space.reduced / (unroll * (LONG_BLOCK // across))
+    most = _TURNS_OF_HEAVY if space.heavy or space.exact else _TURNS
+    return across if turns <= most and across <= columns else 0
+
+
+def _line(space: Space) -> int:
+    """Neighbouring threads whose accesses make up a line of memory, or a warp."""
+    return min(WARP, max(LINE, _LINE_BYTES // max(1, space.bytes_per_step)))
+
+
+def _narrow(space: Space, columns: int, across: int, wanted: int) -> int:
+    """Accesses side by side in a block of statistics whose rows several share: a line, so that few have parts to join, if all
+    SMs but one in thirty then have a block; else as many as give most of them one."""
+
+    def used(width: int) -> int:
+        lines = max(1, ceil_div(columns, width))
+        # An SM has one such block at a time: others come when it is done.
+        return lines * max(1, wanted // lines) if lines <= wanted else lines * 9 // (10 * ceil_div(lines, wanted))
+
+    least = WARP // 2 if space.exact else _line(space)
+    widths = [w for w in (LINE, WARP // 2, WARP) if least <= w <= across] or [across]
+    most = max(map(used, widths))
+    return next(w for w in widths if used(w) * 31 >= most * 30)

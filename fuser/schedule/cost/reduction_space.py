@@ -1,0 +1,137 @@
+"""What a reduction works on, the plan of its loops, and the arithmetic that plans share."""
+
+from __future__ import annotations
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.cost.room_for_exchanges import Joined
+
+# Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
+# some may compute and some may wait for others meanwhile.
+THREAD_BYTES = 128
+MAX_UNROLL = 16
+_LATENCY_NS = 1400.0
+BLOCK = 256
+LONG_BLOCK = 512
+# Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
+# compute while others wait.
+RESIDENT = 1024
+RESIDENT_HEAVY = 512
+# Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
+WARP = 32
+# And by this one each time there is too little for as many.
+_FEWER = 4
+# Neighbouring threads whose accesses of 16 bytes make up a line of memory.
+LINE = 8
+
+
+@record
+class Space:
+    """What is reduced. Counts in elements.
+
+    inner           the fastest dim is reduced
+    kept, reduced   number of reductions, and elements of each
+    run             elements of the reduced dims that are neighbours in memory up to the fastest one
+    runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same
+    vector          elements of one access
+    bytes_per_step  bytes of one access to every full-size input
+    heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
+    may_split       several blocks may share one reduction
+    exact           sums carry along what rounding loses, in Double
+    held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
+    wide            what is held are Doubles, whose exponentials take longer than their bytes
+    misaligned      accesses begin anywhere: each of them is two
+    is_plain        one sum or extreme of aligned accesses: those on their way are most of the registers of a thread
+    by_element      columns of rows that begin anywhere, read one element at a time
+    brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
+    joined          what a thread leaves in shared memory for others to join
+    written         bytes of an element of all outputs of full size
+    ragged          rows of those begin within a sector of memory: neighbouring blocks write parts of one
+    """
+
+    inner: bool
+    kept: int
+    reduced: int
+    run: int
+    runs: int
+    vector: int
+    bytes_per_step: int
+    heavy: bool
+    may_split: bool
+    held: int = 0
+    wide: bool = False
+    exact: bool = False
+    misaligned: bool = False
+    is_plain: bool = False
+    brief: bool = False
+    by_element: bool = False
+    joined: Joined = Joined()
+    written: int = 0
+    ragged: bool = False
+
+
+@record
+class ReductionPlan:
+    """See ReductionParams."""
+
+    block_reduce: int
+    block_iterate: int
+    grid_reduce: int
+    unroll: int
+    reasons: tuple[str, ...]
+    block_outer: int = 0
+    unroll_outer: bool = False
+    cluster: bool = False
+    is_few: bool = False
+    one_turn: bool = False
+    grid_along: bool = False
+
+
+def most_in_flight(space: Space) -> int:
+    """Accesses that a thread may have on their way, by the registers they take."""
+    most = space.held // space.vector if space.held else MAX_UNROLL
+    return max(1, min(THREAD_BYTES // max(1, space.bytes_per_step), most, MAX_UNROLL))
+
+
+def even_unroll(steps: int, most: int) -> int:
+    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last turn fullest.
+
+    Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
+    """
+    if steps <= most:
+        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
+    return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
+
+
+def is_full(space: Space, unroll: int) -> bool:
+    """Whether a thread has as many bytes on their way as it may: they must not wait for registers.
+
+    H200: the eight reads of a thread of sum_outer f32 8192x8192 were six and two with the 54 registers that ptxas chose, 73.6
+    us; with room for 64 it takes 71.5.
+    """
+    return space.is_plain and unroll * space.bytes_per_step >= THREAD_BYTES
+
+
+def parts_of(wanted: int, steps: int, turn: int) -> int:
+    """Blocks that share a reduction of `steps`, of which a block makes `turn` at a time: `wanted`, or so many fewer that each
+    has a quarter of a turn to do."""
+    parts = wanted
+    while parts > 1 and parts * turn > 4 * steps:
+        parts //= _FEWER
+    return max(1, parts)
+
+
+def flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
+    wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
+    flight = unroll * space.bytes_per_step * (RESIDENT_HEAVY if space.heavy else RESIDENT)
+    return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(value: int, low: int, high: int) -> int:
+    """The smallest power of two that is at least `value`, within [low, high]."""
+    return max(low, min(1 << max(0, value - 1).bit_length(), high))

@@ -1,0 +1,256 @@
+"""When a reduction is better done in two steps, each a kernel of its own.
+
+Where a kept dim lies in memory between those that are reduced, as the groups of a group norm with channels last do, a row is
+many short runs: some elements, then those of other rows. The memory moves bursts: of runs of 20 bytes, each takes one or two of
+them, 80 bytes. Reduced over the slow dims alone, the same data are columns: whole vectors, neighbours in neighbouring threads.
+What that leaves is small, and is reduced over the fast dims by a second kernel (`optimize/reduce_in_steps.py`). Against that
+stands the time of launches, and that a kernel which keeps its rows on chip reads them once.
+
+Both times are what moves, by the device's rate, and what waits: phases of blocks that share rows, loads of columns that have
+few blocks, launches. The launch of a first kernel is in both and left out. What two steps may save is bytes: where they would
+move as many, as of runs that fill bursts, it stays one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import takewhile
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Fusion,
+    IterDomain,
+    Permute,
+    Pointwise,
+    Reducing,
+    Reshape,
+    Squeeze,
+    has_steps,
+    memory_order,
+    tensor_outputs,
+)
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
+from fuser.records import record
+from fuser.schedule.analysis.alignment import ACCESS
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.rows import find_rows
+from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.cost.held_rows import adds_in_double, stages_on_chip
+from fuser.schedule.cost.plan_columns import plan_columns
+from fuser.schedule.cost.reduction_space import Space
+from fuser.schedule.cost.rows_over_grid import DEVICE_RATE, LATENCY, LATENCY_TOGETHER, Row, group_time, near_time_of_one
+from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams, Refused, SegmentInputs
+
+BURST = 64
+"""Bytes that the memory moves at once: two sectors of L2, which a miss of either asks for (H200: statistics of bf16
+32x512x64x64 in groups of 16 channels, runs of one sector, take 64.0 us: twice what their bytes do)."""
+
+FOLLOWING, LATE = 1.0, 1.0
+"""Microseconds of a launch behind another, and what it takes more where it does not start early (H200, `benchmarks.chain_time`:
+ten kernels of a row each take 12.4, launched late 21.3)."""
+
+
+@record
+class InSteps:
+    """Reductions that are better done in two steps at the sizes at hand.
+
+    last    for each reduction, the name of its first result, and the reduced dims of its operand that the second step is over
+    """
+
+    last: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@record(eq=False)
+class Parts:
+    """Rows that are runs in memory, with other rows between them.
+
+    fast            groups along a run
+    run             bytes of the shortest run of an argument
+    read, written   bytes of arguments that have rows
+    spread          bytes of the bursts that these lie in, for each of them
+    columns, rows   results of the first step, and elements of each
+    vector          elements of an access of the first step
+    """
+
+    graph: IterationGraph
+    fast: frozenset[Group]
+    run: int
+    read: int
+    written: int
+    spread: float
+    columns: int
+    rows: int
+    vector: int
+
+
+@record
+class Times:
+    """Microseconds of one kernel and of two steps, and the kernels of these; without the launch of a first one."""
+
+    one: float
+    steps: float
+    kernels: int
+
+
+def bursts_moved(run: int) -> float:
+    """Bytes of bursts for each byte of runs of so many, which begin at any multiple of that."""
+    return (run + BURST - math.gcd(run, BURST)) / run
+
+
+def worth_steps(
+    segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
+) -> tuple[InSteps, str] | None:
+    """Two steps in place of what is proposed for a segment, and why; None if one kernel should be as fast."""
+    if not isinstance(params, InnerPersistentParams | ReductionParams) or not _has_steps(segment):
+        return None
+    if isinstance(params, InnerPersistentParams) and params.misaligned:
+        return None
+    parts = find_parts(segment, inputs)
+    if parts is None:
+        return None
+    times = times_of(segment, params, parts, inputs, device)
+    if times is None or times.steps >= times.one:
+        return None
+    results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
+    found = tuple(
+        (t.name, tuple(i for i, d in enumerate(t.logical) if parts.graph.group(d) in parts.fast)) for t in results
+    )
+    why = (
+        f"rows are runs of {parts.run} bytes that lie apart, one kernel should take {times.one:.1f} us; {times.kernels} "
+        f"kernels that reduce in two steps {times.steps:.1f} us"
+    )
+    return InSteps(found), why
+
+
+def times_of(
+    segment: Fusion,
+    params: InnerPersistentParams | ReductionParams,
+    parts: Parts,
+    inputs: SegmentInputs,
+    device: DeviceInfo,
+) -> Times | None:
+    """What should be chosen by; None if two steps would move as much."""
+    levels = len(set(stage_levels(as_defined(segment)).values()))
+    # Of chained reductions each stage is a pass.
+    passes = levels if isinstance(params, ReductionParams) else 1
+    if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
+        return None
+    rate = device.memory_bytes_per_ns * 1e3
+    if isinstance(params, ReductionParams):
+        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * LATENCY_TOGETHER
+    else:
+        one = _kept_rows_time(segment, params, parts, inputs, device)
+    is_written = parts.written > 0
+    kernels = 2 * (levels - is_written) + is_written
+    launch = FOLLOWING if device.compute_capability >= (9, 0) else FOLLOWING + LATE
+    columns = max(parts.read / rate, _columns_wait(parts, device))
+    last = (parts.read + parts.written) / rate if is_written else 0.0
+    steps = (levels - is_written) * columns + last + kernels * LATENCY_TOGETHER + (kernels - 1) * launch
+    return Times(one, steps, kernels)
+
+
+@once
+def _has_steps(segment: Fusion) -> bool:
+    """Whether only its reductions' results pass between kernels where they are in two steps."""
+    updates = any(o.alias_of is not None for o in segment.outputs)
+    plain = (Reducing, Pointwise, Broadcast, Expand, Squeeze, Permute, Reshape)
+    cheap = all(isinstance(e, plain) for e in segment.tensor_exprs)
+    return cheap and not updates and all(map(has_steps, reductions_of(segment)))
+
+
+def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
+    """The rows of a segment as parts; None where they are one run each, or kept dims are the fastest."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    solid = [groups[d] for d in dim_order(graph, segment, reference, inputs) if not groups[d].is_broadcast]
+    fast = frozenset(takewhile(reduced.__contains__, reversed(solid)))
+    if not fast or fast == reduced & set(solid):
+        return None
+    size = {g: inputs.evaluate(g.extent) for g in solid}
+    runs: list[int] = []
+    read = written = 0
+    widest = 1
+    moved = 0.0
+
+    def has_rows(dims: Iterable[IterDomain | None]) -> bool:
+        own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
+        return bool(own & reduced) and bool(own - reduced)
+
+    def moved_by(count: int, itemsize: int, along: Iterable[Group]) -> float:
+        run = math.prod(size[g] for g in takewhile(fast.__contains__, along)) * itemsize
+        runs.append(run)
+        return count * itemsize * (bursts_moved(run) if run > itemsize else 1.0)
+
+    for r in input_reads(segment):
+        if not r.tensor.is_cpu and has_rows(r.dims):
+            described = inputs.tensors[r.tensor.name]
+            order = sorted(range(len(r.dims)), key=lambda d: described.strides[d])
+            found = [d for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
+            count = math.prod(size.get(graph.group(d), 1) for d in found)
+            read += count * r.tensor.dtype.itemsize
+            widest = max(widest, r.tensor.dtype.itemsize)
+            moved += moved_by(count, r.tensor.dtype.itemsize, map(graph.group, found))
+    for t in segment.output_tensors:
+        if t not in segment.input_tensors and has_rows(t.visible):
+            found = [d for k in reversed(memory_order(t.stride_order)) if not (d := t.visible[k]).is_broadcast]
+            count = math.prod(size.get(graph.group(d), 1) for d in found)
+            written += count * t.dtype.itemsize
+            moved += moved_by(count, t.dtype.itemsize, map(graph.group, found))
+    if not read:
+        return None
+    columns = math.prod(n for g, n in size.items() if g not in reduced or g in fast)
+    rows = math.prod(n for g, n in size.items() if g in reduced and g not in fast)
+    # Vectors go along all that is kept by the first step and lies together.
+    whole = math.prod(size[g] for g in takewhile(lambda g: g not in reduced or g in fast, reversed(solid)))
+    vector = math.gcd(whole, max(1, ACCESS // widest))
+    return Parts(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
+
+
+def _kept_rows_time(
+    segment: Fusion, params: InnerPersistentParams, parts: Parts, inputs: SegmentInputs, device: DeviceInfo
+) -> float:
+    """Of a kernel that keeps its rows on chip, by the bursts that it moves.
+
+    Groups of blocks of the grid go over several rows and wait in each. Other blocks are handed out as others end, so that some
+    wait while others load; the last row is waited for.
+    """
+    rows = find_rows(segment, inputs)
+    assert not isinstance(rows, Refused)
+    is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
+    exchanges = 1 if params.one_pass else stages_on_chip(segment) - 1
+    moving = (parts.read + parts.written) * parts.spread / (device.memory_bytes_per_ns * 1e3)
+    # In bytes that an H200 would move meanwhile.
+    moved = moving * DEVICE_RATE / (rows.length * rows.rows)
+    row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned, adds_in_double(segment))
+    in_shared = bool(params.in_shared)
+    if params.in_grid:
+        shape = params.threads, params.batch, params.cluster, params.blocks
+        return group_time(row, rows.rows, *shape, device, in_shared=in_shared)
+    working, waiting = near_time_of_one(row, params.cluster, params.batch, in_shared=in_shared)
+    return max(moving, working) + waiting
+
+
+def _columns_wait(parts: Parts, device: DeviceInfo) -> float:
+    """Of the blocks of the first step, one load after the other: what their rate is where they are too few for the memory's."""
+    size = max(1, parts.read // (parts.columns * parts.rows))
+    space = Space(
+        inner=False,
+        kept=parts.columns,
+        reduced=parts.rows,
+        run=1,
+        runs=1,
+        vector=parts.vector,
+        bytes_per_step=parts.vector * size,
+        heavy=True,
+        may_split=True,
+    )
+    plan = plan_columns(space, device)
+    return math.ceil(parts.rows / (plan.block_reduce * plan.grid_reduce * plan.unroll)) * LATENCY

@@ -1,0 +1,93 @@
+"""Bytes of shared memory that schedules leave beside the data that a block keeps there, for what its threads exchange.
+
+Schedules choose before buffers are laid out, so these are bounds; a launch that needs more than a block may have is refused by
+the device, and one that needs a little more than is counted here may have a block less on a processor.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.exact_statistics import in_double, value_digits
+from fuser.ir.fusion import Fusion, Welford, tensor_outputs
+from fuser.ir.wide_results import wide_results
+from fuser.records import record
+from fuser.schedule.analysis.reduced_dims import reductions_of
+from fuser.schedule.analysis.stages import as_defined
+
+DRIVER = 1024
+"""What the driver takes for itself of a processor's shared memory, for each block on it; no part of what a block may have."""
+
+EXCHANGES = 1024
+"""What the threads of rows join: values of each warp and of each block of a cluster. So many bytes of small buffers
+lie side by side (`PLENTY` in lowering/memory/allocate_shared.py). The table of powers that exponentials of Doubles read, 512
+bytes, is among them (codegen/exponentials.py): beside it each of 32 warps at most leaves a maximum and a sum."""
+
+BESIDE_ROW = EXCHANGES + DRIVER
+"""Beside a row, or part of one, that lies in shared memory."""
+
+BESIDE_COLUMNS = 8 * 1024
+"""Beside rows of gradients over all blocks of the grid: statistics of sixteen rows at once, of each warp."""
+
+OF_COLUMN_THREAD = 48
+"""For each thread of blocks that share columns: its part of the statistics of those, about, at most."""
+
+_SUMS_IN_DOUBLE = 2 * 8
+"""Of a statistic of Floats: the sum of the differences from an element, and that of their squares; beside them the element,
+if values have so many digits that something is subtracted."""
+
+_OF_STATISTIC, _COUNT = 5, 8
+"""Numbers of any other statistic, with what its mean and its squares have lost, and the bytes of its count."""
+
+
+_FEW_PARTS = 16
+"""So many parts of a sum in Double one thread joins in a single step."""
+
+
+@record
+class Joined:
+    """Bytes that a thread leaves in shared memory for others to join, of statistics that are sums in Double and of all else."""
+
+    sums: int = 0
+    others: int = 0
+
+    def room(self, across: int, along: int, vector: int, told: int = 0) -> int:
+        """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with
+        the results of `told` threads that other blocks tell it."""
+        return EXCHANGES + sum(
+            n * (joining_threads(across, along, vector, in_one_step=in_one_step) + told)
+            for n, in_one_step in ((self.sums, True), (self.others, False))
+        )
+
+
+def joined_bytes(segment: Fusion, vector: int) -> Joined:
+    """What a thread has to join of all reductions, each of `vector` columns.
+
+    A sum may have what its rounding left over beside it, and so may both numbers of a pair.
+    """
+    builder = as_defined(segment)
+    wide, double, few_digits = wide_results(builder), in_double(builder), value_digits(builder)
+    sums = others = 0
+    for expr in reductions_of(segment):
+        results = tensor_outputs(expr)
+        if isinstance(expr, Welford) and expr.mean.name in double:
+            sums += vector * (_SUMS_IN_DOUBLE + 8 * (expr.mean.name not in few_digits)) + _COUNT
+        elif isinstance(expr, Welford):
+            others += vector * _OF_STATISTIC * max(4, expr.mean.dtype.itemsize) + _COUNT
+        else:
+            others += vector * sum((1 + (t.name in wide)) * max(4, t.dtype.itemsize) for t in results)
+    return Joined(sums, others)
+
+
+def joining_threads(across: int, along: int, vector: int, *, in_one_step: bool = False) -> int:
+    """Threads' worth of results that lie in shared memory while a block joins its own, in two steps if not `in_one_step`, where
+    that is possible: see fuser.lowering.collectives.spread_joins."""
+    threads = across * along
+    if along == 1:
+        return 0
+    groups = along // vector if along % vector == 0 else 0
+    if groups < 4:
+        return threads + across
+    in_warps = across < 32 and 32 % across == 0 and threads % 32 == 0
+    parts = threads // (2 if in_warps else 1)
+    if in_one_step and parts <= _FEW_PARTS * across:
+        return parts + across
+    return parts + across * (groups + 1)

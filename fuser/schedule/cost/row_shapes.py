@@ -1,0 +1,354 @@
+"""How a row that registers hold is spread over threads and blocks: shapes, and which of them suits how many rows.
+
+Registers are counted as bytes kept an element, and a few beside them for addresses, statistics and temporaries. Few rows are
+judged by time (`rows_over_grid.near_time`, `rows_at_once`), many by the bytes that are on their way to each processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import Tensor
+from fuser.runtime.variants import rung_of
+from fuser.schedule.cost.rows_at_once import shapes_at_once
+from fuser.schedule.cost.rows_over_grid import Room, Row, near_time
+from fuser.schedule.params import Refused
+
+WARP = 32
+REGISTERS_FOR_ADDRESSES = 32
+"""Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
+REGISTERS_FOR_DOUBLES = 48
+"""As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
+
+
+class RowShape(NamedTuple):
+    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of `vector` elements each;
+    `rows` per block. A tuple: hundreds are made to choose one."""
+
+    threads: int
+    batch: int
+    rows: int
+    registers: int
+    in_flight: int
+    cluster: int = 1
+
+    def is_crowded(self, vector: int, loaded: int, per_element: int, *, is_double: bool = False) -> bool:
+        """Whether registers hold the row badly: blocks share it, or an SM holds one such block only, or many threads keep more
+        than was loaded, or a few keep very much. What Doubles are allowed for their temporaries is not kept."""
+        is_alone = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
+        keeps_more = per_element > loaded and self.threads > SMALL_BLOCK
+        temporary = REGISTERS_FOR_DOUBLES if is_double and self.threads <= WARP else 0
+        return is_alone or self.cluster > 1 or keeps_more or self.registers - temporary >= LARGE_THREAD
+
+
+def choose_row_shape(
+    length: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    device: DeviceInfo,
+    *,
+    is_cut: bool = False,
+    wanted: int = 0,
+) -> RowShape | Refused:
+    """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
+
+    length       elements of a row
+    per_element  bytes kept per element
+    loaded       bytes read per element of a row
+    itemsize     bytes of an element of the narrowest row tensor
+    is_cut       the ends of a row may cut its first and its last vector: each vector of a thread has code for both cases
+    wanted       bytes that a thread had best load of a row; 0: BYTES_PER_THREAD
+    """
+    best: tuple[tuple[float, ...], RowShape] | None = None
+    wanted = wanted or BYTES_PER_THREAD
+    # Each row has a processor for itself, and what takes time is how long one waits, not how many bytes are on their way.
+    is_few = rows <= device.sm_count and length <= FEW_ACCESSES * device.max_threads_per_block * vector
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
+            break
+        accesses = math.ceil(length / (vector * cluster))
+        # With fewer accesses a thread a block would have too many threads, with more some would have none.
+        fewest = -(-accesses // device.max_threads_per_block)
+        for batch in batches_of(accesses, fewest, min(MOST_CUT if is_cut else 64, accesses)):
+            # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
+            # spills. Of Doubles it is half the row: their exponentials and quotients are long. The vectors of a cut row go
+            # through it one after another.
+            moving = batch * vector * per_element // 8 if itemsize > 4 else batch * vector // 4
+            moving = vector if is_cut else moving
+            if batch * vector * per_element // 4 >= device.registers_per_thread:
+                break
+            shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
+            if shape is None:
+                continue
+            found, resident = shape
+            used = length / vector / (found.threads * batch * cluster)
+            # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
+            distance = abs(math.log2(batch * vector * loaded / (vector * loaded if is_few else wanted)))
+            alone = 1.0 if resident > 1 or is_few else ALONE
+            score = (
+                # Long cut rows: few blocks, and as many vectors a thread as may be, hide the tests and shifts of each best.
+                *((-cluster, batch) if is_cut and length > MOST_CUT * WARP * vector else (0, 0)),
+                (1 if is_few else min(found.in_flight * used, NEEDED_IN_FLIGHT) * used)
+                * alone
+                * CLUSTER_STEP ** (cluster.bit_length() - 1),
+                -distance,
+                -found.threads,
+            )
+            if best is None or score > best[0]:
+                best = score, found
+    if best is None:
+        return Refused(f"a row of {length} elements does not fit in the registers of a block or a cluster")
+    return best[1]
+
+
+def row_shape_at_once(
+    length: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    moved: int,
+    exchanges: int,
+    itemsize: int,
+    device: DeviceInfo,
+    beside: int = 0,
+) -> RowShape | None:
+    """The best shape of rows that are all worked on at once; None if there are too many, or none holds a row.
+
+    exchanges   how often the threads of a row wait for one another
+    beside      registers of a thread that its block must leave beside those that are counted; the others: see
+                `choose_row_shape`
+    """
+    accesses = -(-length // vector)
+    for shape in shapes_at_once(accesses, vector * moved, exchanges, rows, device):
+        mine, elements = -(-accesses // shape.cluster), shape.accesses * vector
+        moving = elements * per_element // 8 if itemsize > 4 else elements // 4
+        found = _row_shape(
+            mine, shape.accesses, shape.cluster, rows, vector, per_element, loaded, itemsize, moving, device
+        )
+        if found is not None and (not beside or found[0].registers + beside <= rung_of(found[0].threads)[1]):
+            return found[0]
+    return None
+
+
+def over_idle_processors(
+    alone: RowShape,
+    row: Row,
+    rows: int,
+    room: Room,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    device: DeviceInfo,
+) -> RowShape:
+    """The spread of few rows over the blocks of clusters where that should be faster than a block each, else as it is."""
+    best, least = alone, CLUSTERS_WORTH * near_time(row, rows, 1, alone.threads, alone.batch, room, device)
+    vector = row.vector
+    for cluster in (2, 4, 8):
+        if rows * cluster > device.sm_count or cluster > device.max_cluster or row.elements < cluster * vector * WARP:
+            break
+        accesses = math.ceil(row.elements / (vector * cluster))
+        # Threads with an access each are so many that they wait longer for one another.
+        for batch in range(2, alone.batch):
+            moving = batch * vector * per_element // 8
+            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
+            if found is None:
+                continue
+            time = near_time(row, rows, cluster, found[0].threads, batch, room, device)
+            if time < least:
+                best, least = found[0], time
+    return best
+
+
+def are_uneven(rows: int, device: DeviceInfo) -> bool:
+    """Whether a few SMs have two of so many rows, and all others one."""
+    return device.sm_count < rows <= UNEVEN * device.sm_count
+
+
+def over_uneven_processors(
+    length: int, rows: int, vector: int, per_element: int, loaded: int, itemsize: int, device: DeviceInfo
+) -> RowShape | None:
+    """The spread of long rows of which a few SMs would have two and all others one, over clusters that are there at once; None
+    for other rows.
+
+    Arguments as of `choose_row_shape`.
+    """
+    if not are_uneven(rows, device) or device.max_cluster < EVEN_CLUSTER:
+        return None
+    accesses = math.ceil(length / (vector * EVEN_CLUSTER))
+    batch = -(-accesses // EVEN_THREADS)
+    if not LEAST_EVEN <= batch <= MOST_EVEN:
+        return None
+    moving = batch * vector // 4
+    found = _row_shape(accesses, batch, EVEN_CLUSTER, rows, vector, per_element, loaded, itemsize, moving, device)
+    if found is None or rows * EVEN_CLUSTER > found[1] * device.sm_count * NEARLY:
+        return None
+    return found[0]
+
+
+def shape_of_exponentials(
+    length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
+) -> RowShape | None:
+    """The spread of rows of Doubles whose threads keep exponentials: over the fewest blocks that leave a thread few accesses;
+    None if no cluster does.
+
+    Arguments as of `choose_row_shape`.
+    """
+    for threads in (MOST_DOUBLE_THREADS, 2 * MOST_DOUBLE_THREADS):
+        for cluster in (1, 2, 4, 8, 16):
+            if cluster > device.max_cluster or length < cluster * vector * WARP:
+                break
+            accesses = math.ceil(length / (vector * cluster))
+            batch = -(-accesses // threads)
+            if batch > MOST_DOUBLES:
+                continue
+            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, 8, 0, device)
+            if found is not None:
+                return found[0]
+    return None
+
+
+def for_few_blocks(
+    beside: Sequence[Tensor], shape: RowShape, vector: int, rows: int, device: DeviceInfo
+) -> tuple[RowShape, tuple[str, ...]]:
+    """The shape, and which inputs that all rows share are loaded with the row: all of them, or none.
+
+    Between the stores of a row's results each access to them is waited for. Held in registers from the beginning, they leave
+    fewer blocks on a processor. That pays where a row has single elements, which do not hold up many registers, or where all
+    rows are worked on at once anyway, each by a block (a warp's threads) of its own.
+    """
+    elements = shape.batch * vector
+    # An element by itself takes a register.
+    taken = sum(elements * (max(t.dtype.itemsize, 4) if vector == 1 else t.dtype.itemsize) for t in beside) // 4
+    names = tuple(t.name for t in beside)
+    registers = shape.registers + taken
+    alone = max(1, min(WARP // shape.threads, shape.rows))
+    threads = -(-shape.threads * alone // WARP) * WARP
+    resident = min(device.max_threads_per_sm, device.registers_per_sm // registers) // threads
+    at_once = min(resident, device.max_blocks_per_sm) * device.sm_count
+    if -(-rows // alone) * shape.cluster <= at_once and registers < min(device.registers_per_thread, MOST_FIRST):
+        return shape._replace(rows=alone), names
+    return shape, names if vector == 1 and registers <= FIRST_REGISTERS else ()
+
+
+def threads_for(accesses: int, batch: int) -> int:
+    """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
+    threads = -(-accesses // batch)
+    return 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+
+
+def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
+    """From `fewest` to `most` accesses of a thread, each time for fewer threads: of as many, some would have none."""
+    batch = fewest
+    while batch <= most:
+        yield batch
+        threads = threads_for(accesses, batch)
+        if threads == 1:
+            return
+        fewer = threads - WARP if threads > WARP else threads // 2
+        batch = -(-accesses // fewer)
+
+
+def _row_shape(
+    accesses: int,
+    batch: int,
+    cluster: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    moving: int,
+    device: DeviceInfo,
+) -> tuple[RowShape, int] | None:
+    """The spread of a block's `accesses` with `batch` a thread, and how many such blocks an SM holds; None if it holds none."""
+    threads = threads_for(accesses, batch)
+    # With a larger batch and the same threads, some accesses would be idle for every thread.
+    if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
+        return None
+    # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
+    if batch > 1 and threads < WARP and (vector == 1 or threads * vector * itemsize < LINE):
+        return None
+    elements = batch * vector
+    registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4 + (REGISTERS_FOR_DOUBLES if itemsize > 4 else 0)
+    limit = device.registers_per_sm // (-(-threads // WARP) * WARP) // REGISTER_STEP * REGISTER_STEP
+    if registers + moving >= min(device.registers_per_thread, limit):
+        return None
+    # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
+    per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
+    per_block = 1 << (per_block.bit_length() - 1)
+    warps = -(-threads * per_block // WARP)
+    resident = min(
+        device.max_threads_per_sm // (warps * WARP),
+        device.registers_per_sm // (registers * warps * WARP),
+        device.max_blocks_per_sm,
+    )
+    if resident < 1:
+        return None
+    in_flight = resident * warps * WARP * elements * loaded
+    return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
+
+
+FIRST_REGISTERS = 120
+"""Registers of a thread, as `RowShape` counts them, up to which what all rows share is held from the beginning (H200: norms
+of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which has 64 registers, 22.5 -> 19.9)."""
+
+MOST_FIRST = 160
+"""The same where all rows are worked on at once."""
+
+MOST_DOUBLES, MOST_DOUBLE_THREADS = 8, 256
+"""Accesses of a thread that keeps exponentials of Doubles, and threads of its block (H200: softmax of 68x16384 by (threads,
+accesses, blocks) (256, 4, 8) 11.7 us, (256, 8, 4) 12.4, (512, 8, 2) 14.0, (256, 16, 2) 14.8; 101x5120 (256, 5, 2) 8.3,
+(512, 5, 1) 8.7, (320, 8, 1) 9.2; 100x50258 (256, 7, 16) 39.4, (256, 13, 8) 41.5, (512, 7, 8) 44.2, (416, 4, 16) 46.1;
+1000x16384 (256, 8, 4) 80.9, (512, 8, 2) 87.8, in shared memory 101.9; 23x128256 (512, 8, 16) 30.6 and 35.5)."""
+
+UNEVEN, EVEN_CLUSTER, EVEN_THREADS, LEAST_EVEN, MOST_EVEN, NEARLY = 1.3, 4, 256, 4, 5, 1.05
+"""Rows for each SM up to which clusters of so many blocks, of so many threads and accesses of each, share them more evenly
+than blocks do, where nearly all of them are there at once (H200: softmax bf16 140x32768 11.8 us, so 9.7, f32 167x16384 12.5 and
+11.9; 250x16384, two of which share most SMs, 14.1 and 15.9)."""
+
+CLUSTERS_WORTH = 0.85
+"""The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256
+threads 10.9 us, over four blocks 6.8 and 7.4)."""
+
+FEW_ACCESSES = 2
+"""Accesses of a thread up to which the threads of one block hold a row of which there are few."""
+
+MOST_CUT = 8
+"""Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""
+
+LARGE_THREAD = 96
+"""Registers of a thread from which on bodies are long, warps few, and the compiler soon spills (H200: layer_norm bf16
+4096x40960 takes 232 us with 320 threads of 16 accesses, 179 in shared memory; log_softmax 8192x32000 451 and 259)."""
+
+SMALL_BLOCK = 256
+"""Threads of a block up to which registers hold a row well, even if they keep more than was loaded (H200: softmax of 16384
+elements takes 73 us in registers, 69 in shared memory)."""
+
+ALONE = 0.8
+"""What a block without another one beside it on its SM gets done: nothing is loaded while it waits for its own row."""
+
+CLUSTER_STEP = 0.97
+"""What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
+
+REGISTER_STEP = 8
+"""Registers a thread come in multiples of this."""
+
+LINE = 128
+"""Bytes of a line of memory."""
+
+BLOCK = 128
+"""Threads of a block whose rows need no barrier."""
+
+BYTES_PER_THREAD = 64
+"""Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384. Half
+as many where each access is three: layer_norm bf16 3080x1000 at any address 10.8 us, 12.8 with eight of four elements."""
+
+NEEDED_IN_FLIGHT = 48 * 1024
+"""Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""

@@ -1,0 +1,39 @@
+"""How many elements the text of a kernel may repeat its ops for.
+
+Unrolled loops and vectors are for bytes on their way. They cost instructions, which an SM fetches from memory where its cache
+does not hold them, and which take long to compile.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
+from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.once import once
+from fuser.ir.op_instructions import expr_instructions
+from fuser.schedule.analysis.reference import resolving_graph
+from fuser.schedule.analysis.stages import as_defined, computed_in_stages
+
+_COPIES = 2
+"""Of the body of an unrolled loop: for whole iterations, and for the last one, which tests every element."""
+_AROUND = 2
+"""The part of the cache for loops, one in so many: as much for what stands around them, such as the joins of results."""
+
+
+def most_repeated(segment: Fusion, device: DeviceInfo) -> int:
+    """Elements of a thread, one or more, that an iteration may have so that the instruction cache holds the whole kernel."""
+    instructions = device.instruction_cache_bytes // INSTRUCTION_BYTES
+    return max(1, instructions // (_AROUND * _COPIES * element_instructions(segment)))
+
+
+@once
+def element_instructions(segment: Fusion) -> int:
+    """Instructions of a kernel for an element of its iteration space, in all stages: of the exprs that have all of its dims."""
+    graph = resolving_graph(segment)
+    times = computed_in_stages(as_defined(segment))
+    found: dict[int, int] = {}
+    for e in segment.tensor_exprs:
+        # A reduction is a step for each element that it reads.
+        of = tensor_inputs(e)[0] if isinstance(e, Reducing) else tensor_outputs(e)[0]
+        dims = len({graph.group(d) for d in of.visible if not d.is_broadcast})
+        found[dims] = found.get(dims, 0) + expr_instructions(e) * times.get(tensor_outputs(e)[0].name, 1)
+    return max(1, found[max(found)])

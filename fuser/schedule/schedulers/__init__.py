@@ -1,0 +1,17 @@
+"""The schedulers: each says which segments it accepts, proposes `Params` for sizes, and records the schedule.
+
+Imports of schedule/: everything but registry.py, cuts.py and segment.py. The docstring of each module draws its loops;
+docs/ARCHITECTURE.md has the order in which they are asked.
+
+    no_op.py                   outputs that are views of inputs: no kernel
+    pointwise.py               no reductions; one thread computes a few consecutive elements
+    transpose.py               pointwise, where arguments disagree on the fastest dim: tiles in shared memory
+    reduction.py               a block takes some rows or columns, and passes over them once for each stage
+    chained_reduction.py       reductions of what other reductions left of each row
+    scan.py                    running folds along one dim
+    inner_persistent.py        normalisations along the fastest dim; row_loops.py records their schedule
+    outer_persistent.py        normalisations along the slower dims
+    inner_outer_persistent.py  statistics of rows and sums of columns; rows_in_blocks.py and columns_in_blocks.py record
+                               the schedules of its two mappings
+    expr_eval.py               one expr, one thread for each element: what no other takes
+"""

@@ -1,0 +1,289 @@
+"""Reductions of what other reductions left of each row: the mean of the losses of rows, the norm of column norms.
+
+The loops are those that the reduction or the inner persistent scheduler makes for the rows alone (`head`). What is chained to
+them runs over the same loops around a row, so that every block adds up its own rows' values, in order. Each block leaves its
+sum in device memory, and the last one to finish joins them in the order of the blocks. Where rows are many, `blocks` blocks go
+over all of them, and there is no more than that to join:
+
+    K/ty/G serial, G -> grid_x, ty -> block_y, then the loops along a row
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import (
+    Expr,
+    ExpSum,
+    ExtentOp,
+    Fusion,
+    Output,
+    ScalarOp,
+    Tensor,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import Int
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.analysis.stages import chained_reductions
+from fuser.schedule.cost.exponential_rows import choose_exponential_rows
+from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.params import (
+    Accepted,
+    ChainedParams,
+    InnerPersistentParams,
+    Params,
+    ParamsClass,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
+from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.schedulers.row_loops import schedule_rows
+from fuser.schedule.transforms.total_reductions import split_totals
+
+MOST_BLOCKS = 8192
+"""Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
+STREAMED_BLOCKS = 2048
+"""Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
+TRIPS = 4
+"""Rows of such a block, at least: else the last blocks would be long on their own."""
+FEW_BLOCKS = (4, 32, 64, 128, 256, 1024)
+"""Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
+FEW_ROWS = 2
+"""Rows of a processor of which there are few: each is worked on from the start."""
+MOST_ROW_BYTES = 16 * 1024
+"""Of rows of exponentials up to which a block's rows are many, and what comes once a row counts."""
+MOST_SINGLE_BYTES = 4096
+"""Of rows that begin anywhere, up to which their elements are read one by one (H200: losses f32 30011x257 30.1 us, so 17.5,
+bf16 21.4 and 14.1)."""
+LONG = 65536
+"""Elements that take a block longer than a second kernel."""
+
+
+class ChainedReductionScheduler:
+    """Accepts reductions of rows, and of what those leave over all rows; proposes where blocks have rows of their own."""
+
+    type = SchedulerType.chained_reduction
+    params: ParamsClass = ChainedParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        if len(reductions_of(segment)) < 2:
+            return Refused("no reduction is chained to others")
+        segment = split_totals(segment)
+        graph = resolving_graph(segment)
+        chained = chained_reductions(segment.tensor_exprs, graph)
+        if not chained:
+            return Refused("no reduction is chained to others")
+        answer = accepts_reductions(_rows_of(segment))
+        if isinstance(answer, Refused):
+            return answer
+        reference = reference_reduction(segment, graph)
+        kept = frozenset(
+            g for g in dim_groups(graph, reference) if not g.is_broadcast and g not in reduced_groups(graph, reference)
+        )
+        for e in chained:
+            result = tensor_outputs(e)[0]
+            if _concrete(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
+                return Refused(f"{result.name} is not reduced over all the rows of {reference.name}")
+        for t in _after(segment, chained):
+            if any(not graph.group(d).is_broadcast for d in t.visible):
+                return Refused(f"{t.name} has rows or columns and needs a result of all rows")
+        missing = uncovered(graph, reference, segment)
+        if missing is not None:
+            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+        tangled = tangled_dims(segment, graph)
+        if tangled is not None:
+            return Refused(tangled)
+        _needs_rows_again(segment)  # what `propose` asks for any sizes
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        whole, segment = segment, split_totals(segment)
+        graph = resolving_graph(segment)
+        rows = _rows_params(_rows_of(segment), inputs, device, is_kept=_needs_rows_again(segment))
+        if isinstance(rows, Refused):
+            return rows
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+        count = math.prod(n for g, n in extent.items() if g not in reduced)
+        length = math.prod(n for g, n in extent.items() if g in reduced)
+        if count < 1:
+            return Refused("there is no row")
+        blocks = 0
+        if isinstance(rows, ReductionParams):
+            sizes = _row_bytes(segment, count, inputs)
+            rows, blocks = _many_exponentials(segment, rows, count, length, sizes, device)
+        if isinstance(rows, InnerPersistentParams):
+            together = rows.rows
+        else:
+            together = rows.block_iterate * (1 if rows.inner else rows.vector)
+        found = -(-count // together)
+        is_long = isinstance(rows, ReductionParams) and length * together > LONG
+        sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
+        if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
+            if is_long:
+                return Refused("several blocks share a result of a row")
+            rows, sharing = replace(rows, grid_reduce=1), 1
+        if whole is not segment and is_long and found * sharing < device.sm_count // 2:
+            return Refused(
+                f"{found * sharing} blocks leave SMs idle: by itself, a result of all elements is shared by more"
+            )
+        is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
+        if blocks == 0:
+            blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
+        trips = -(-found // max(blocks, 1))
+        reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
+        bounds: tuple[tuple[str, int, int, int], ...] = ()
+        most = next((n for n in FEW_BLOCKS if found <= n), 0)
+        if blocks == 0 and most:
+            bounds = _rows_within(graph, segment, extent.keys() - reduced, most * together)
+        words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
+        return ChainedParams(rows, blocks, bounds, reasons=words)
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ChainedParams)
+        match params.rows:
+            case InnerPersistentParams():
+                builder = schedule_rows(segment, params.rows, params.blocks)
+            case ReductionParams():
+                builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
+        return builder
+
+
+def _rows_params(
+    head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
+) -> ReductionParams | InnerPersistentParams | Refused:
+    """Loops for the rows alone, as the first scheduler makes them that takes them."""
+    if is_kept:
+        found = InnerPersistentScheduler().propose_near(head, inputs, device)
+        if isinstance(found, InnerPersistentParams):
+            return found
+        together = OuterPersistentScheduler().propose(head, inputs, device)
+        if not isinstance(together, Refused):
+            return Refused("the blocks share all rows of their columns")
+    streamed = ReductionScheduler().propose(head, inputs, device)
+    if isinstance(streamed, Refused):
+        return streamed
+    assert isinstance(streamed, ReductionParams)
+    return streamed
+
+
+def _row_bytes(segment: Fusion, count: int, inputs: SegmentInputs) -> list[int]:
+    """Bytes of an element of each input that has more than `count`."""
+    return [t.dtype.itemsize for t in segment.input_tensors if math.prod(map(inputs.evaluate, _extents(t))) > count]
+
+
+def _many_exponentials(
+    segment: Fusion, rows: ReductionParams, count: int, length: int, sizes: Collection[int], device: DeviceInfo
+) -> tuple[ReductionParams, int]:
+    """Loops of many rows of exponentials, and blocks that go over them; `rows` and 0 where those are best as for any rows.
+    `sizes`: bytes of an element of each input that is read along a row."""
+    summed = [t.dtype.itemsize for e in segment.tensor_exprs if isinstance(e, ExpSum) for t in tensor_inputs(e)]
+    if not summed or max(summed) > 4 or len(sizes) != 1 or not rows.inner or rows.block_outer or rows.grid_reduce > 1:
+        return rows, 0
+    (itemsize,) = sizes
+    # Of two bytes a vector from any address is two accesses for eight.
+    is_whole = itemsize < 4 and rows.vector > 1 and length % rows.vector == 0 and not rows.aligned_to
+    if rows.misaligned and length * itemsize <= MOST_SINGLE_BYTES and not is_whole:
+        # Vectors from any address are three accesses, and shifts; the ends of a row take tests.
+        alone = replace(rows, vector=1, vectorized=(), misaligned=False, aligned_to="")
+    else:
+        alone = rows
+    if (alone.misaligned and not is_whole) or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
+        return rows, 0
+    found = choose_exponential_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
+    if found is None:
+        return rows, 0
+    words = (f"{found.threads} threads a row, {found.together} rows a block: about {found.time:.1f} us",)
+    loops = replace(
+        alone, block_reduce=found.threads, block_iterate=found.together, unroll=found.unroll, few=False, reasons=words
+    )
+    return loops, found.blocks
+
+
+def _extents(t: Tensor) -> list[Int]:
+    return [d.extent for d in t.visible]
+
+
+def _rows_within(
+    graph: IterationGraph, segment: Fusion, kept: Collection[Group], most: int
+) -> tuple[tuple[str, int, int, int], ...]:
+    """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
+    extents are unknown."""
+    unknown = [g for g in kept if not g.extent.is_const]
+    if len(unknown) != 1:
+        return ()
+    others = math.prod(g.extent.value for g in kept if g.extent.is_const)
+    place = next(
+        (
+            (t.name, i)
+            for t in segment.input_tensors
+            for i, d in enumerate(t.visible)
+            if graph.group(d) is unknown[0] and not d.is_broadcast and not t.is_cpu
+        ),
+        None,
+    )
+    return () if place is None else ((*place, 1, most // others),)
+
+
+@once
+def _needs_rows_again(segment: Fusion) -> bool:
+    """Whether rows are better kept than read once per stage."""
+    return isinstance(InnerPersistentScheduler().accepts(_rows_of(segment)), Accepted)
+
+
+@once
+def _rows_of(segment: Fusion) -> Fusion:
+    """What the segment computes of each row by itself."""
+    return head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
+
+
+def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:
+    """The segment without its chained reductions and what follows them: what those reduce is an output."""
+    last = set(chained)
+    late = set(_after(segment, chained))
+    exprs = tuple(
+        e
+        for e in segment.exprs
+        if e not in last and (isinstance(e, (ScalarOp, ExtentOp)) or late.isdisjoint(tensor_outputs(e)))
+    )
+    made = {t for e in exprs if not isinstance(e, (ScalarOp, ExtentOp)) for t in tensor_outputs(e)}
+    outputs = [o for o in segment.outputs if o.tensor in made]
+    shown = {o.tensor for o in outputs}
+    passed = dict.fromkeys(t for e in chained for t in tensor_inputs(e) if t in made and t not in shown)
+    return replace(segment, exprs=exprs, outputs=(*outputs, *map(Output, passed)))
+
+
+def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
+    """What chained reductions give and what is computed from it, in order."""
+    found: dict[Tensor, None] = {}
+    for e in segment.tensor_exprs:
+        if e in chained or any(t in found for t in tensor_inputs(e)):
+            found.update(dict.fromkeys(tensor_outputs(e)))
+    return list(found)
+
+
+def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
+    """Groups of the dims of a reduction result with several elements, reduced ones included."""
+    return frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast)

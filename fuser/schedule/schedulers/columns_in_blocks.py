@@ -1,0 +1,138 @@
+"""Backward normalisations of few or long rows: every block keeps some columns for all rows.
+
+So sums of columns never leave their block. Statistics of rows are what its blocks exchange: through each other's shared memory,
+where they are a cluster, or through device memory, where they are the whole grid. One exchange serves all rows that the blocks
+hold at once.
+
+Loops, with O the dims of the rows, I those along a row, and constants C (blocks), Z (rows side by side), U (rows of a thread at
+once), v, tx, B:
+
+    O/(Z*U) -> serial, Z -> block_y, I/(v*tx*B*C) = 1, C -> grid, B unrolled, U unrolled, tx -> block_x, v -> vector
+
+Copies of the rows live outside the loops over B and U, those of what all rows share outside of all loops, and so do the sums.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.enums import CacheOp, ParallelType
+from fuser.ir.fusion import Pointwise, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.sides import SidesPass
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.transforms.place_rows import vectorize_rows
+from fuser.schedule.transforms.vectorize import vectorize
+
+MOST_HELD = 4
+"""Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
+
+
+class ColumnsPass(SidesPass):
+    """Makes the schedule; one use."""
+
+    params: InnerOuterParams
+
+    def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
+        """The whole schedule."""
+        self.params = p = params
+        self.again: set[str] = set()
+        b = self.builder
+        for tensor, dim, low, high in p.bounds:
+            b.ask_extent_within(tensor, dim, low, high)
+        b.ask_blocks_per_sm(p.blocks_per_sm)
+        late, copies, _ = self.compute(p.in_shared)
+        if p.in_shared and p.rows > MOST_HELD:
+            self._read_again(copies, late)
+        if p.sharing > 1 and not p.in_cluster:
+            self._keep_reads_last(copies)
+        row, column = self.reductions()
+        reference = row[0]
+        for name in (reference, *column):
+            self.order_dims(name)
+        types = self._cut(reference)
+        b.transform_like(reference)
+        for position, parallel_type in types.items():
+            b.parallelize(reference, position, parallel_type)
+        b.parallelize_like(reference)
+        if p.in_cluster:
+            b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
+        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
+        if p.vector > 1:
+            vectorize_rows(b, self.placed.values(), misaligned=False)
+        loaded = self.held_copies({n: c for n, c in copies.items() if n not in self.again}) - late
+        within = 1 + (p.blocks > 1) + (p.side_by_side > 1)
+        b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
+        rows = self.rowwise(loaded)
+        if rows:
+            b.inline_at(reference, within, selected=rows)
+        placed = set(self.placed.values())
+        for name in rows:
+            if name in placed:
+                b.load_ahead(name, best_effort=True, trips=1 + p.ahead)
+            elif p.ahead:
+                b.load_ahead(name, best_effort=True)
+        return b
+
+    def _keep_reads_last(self, copies: dict[str, str]) -> None:
+        """Rows that are read into registers leave the second-level cache last, as in `reads_last`."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        for name in sorted(b.input_names & copies.keys() - self.placed.keys()):
+            own = {graph.group(d) for d in b.state(name).tensor.visible if not d.is_broadcast}
+            if own & along and own - along:
+                b.set_cache_op(copies[name], CacheOp.evict_last)
+
+    def _read_again(self, copies: dict[str, str], late: set[str]) -> None:
+        """What each row has one of is read again by each use: registers would hold it for all rows at once."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        for name in sorted(b.input_names & copies.keys()):
+            copy = copies[name]
+            own = {graph.group(d) for d in b.state(copy).tensor.visible if not d.is_broadcast}
+            if copy in late or not own or own & along:
+                continue
+            self.again.add(name)
+            uses = [tensor_outputs(e)[0].name for e in b.uses(copy)]
+            for use in uses[1:]:
+                b.recompute(copy, [use])
+
+    def _cut(self, name: str) -> dict[int, ParallelType]:
+        """The loops of the reference, and what becomes of some: position -> type."""
+        b, p = self.builder, self.params
+        self.merge_rows(name)
+        # O -> O/(G*Z*U), [G,] [Z,] [U]
+        types: dict[int, ParallelType] = {}
+        at = 1
+        of_rows = ((p.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
+        left = p.blocks * p.side_by_side * p.rows
+        for count, parallel_type in of_rows:
+            if count > 1:
+                b.split(name, at - 1, left)
+                if parallel_type is not None:
+                    types[at] = parallel_type
+                left //= count
+                at += 1
+        # I -> I/(v*tx*B*C), C, B, tx, [v]
+        self.cut_columns(name, at, p.vector, p.across, p.batch, p.sharing)
+        if p.rows > 1:
+            # The rows of a thread go between its accesses and the threads: what they share is read outside of that loop.
+            at -= 1
+            b.reorder(name, {at: at + 3})
+        if p.sharing > 1:
+            types[at + 1] = ParallelType.grid_x
+        types[at + 3 + (p.rows > 1)] = ParallelType.block_x
+        return types
+
+    def _of_rows(self, within: int) -> list[tuple[str, int]]:
+        """What each row has one of is computed outside of the loops along it."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        places: list[tuple[str, int]] = []
+        for expr in b.exprs:
+            target = tensor_outputs(expr)[0]
+            own = {graph.group(d) for d in target.visible if not d.is_broadcast}
+            if isinstance(expr, Pointwise) and own and not own & along:
+                places.append((target.name, min(within, len(b.state(target.name).loop))))
+        return places

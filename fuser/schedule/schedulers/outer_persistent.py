@@ -1,0 +1,360 @@
+"""Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
+
+Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many
+blocks as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes a line of columns and
+a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by itself. Between the
+stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what it read last is
+still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has room, and comes
+last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Set
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import CacheOp, SchedulerType
+from fuser.ir.exact_statistics import in_double
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
+from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.rows import row_bounds
+from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.cost.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
+from fuser.schedule.cost.room_for_exchanges import Joined, joined_bytes, joining_threads
+from fuser.schedule.cost.row_shapes import NEEDED_IN_FLIGHT
+from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.params import (
+    Accepted,
+    OuterPersistentParams,
+    Params,
+    ParamsClass,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
+from fuser.schedule.schedulers.reduction import ReductionScheduler
+
+RUN = 256
+"""Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
+BLOCKS = (512, 384, 256)
+"""Threads of a block. One block per SM: in a pass nothing waits, so that more of them would only have more to join."""
+OWN_REGISTERS = 40
+"""Registers of a thread beside data on the way and values of columns: addresses, temporaries."""
+ADDRESS_REGISTERS = 2
+"""Registers of an address: rows lie a stride apart that is known only at run time."""
+UNROLLS = (8, 7, 6, 4, 2, 1)
+"""Accesses in flight of a thread, where a turn of them stays on chip: as many turns as fit."""
+OTHER_UNROLLS = (8, 4, 2, 1)
+"""The same where none does."""
+ALWAYS_CACHE = 28 * 1024
+"""Bytes of first-level cache that shared memory never takes. What is on its way has a place there: without it batch norm takes
+105.9 us instead of 102.4 on an H200, though more is kept."""
+SLACK_BYTES = 1024
+"""Of shared memory, for what is aligned and for flags."""
+WORTH = 0.95
+"""The part of the time of a whole grid that a cluster is expected to take at most."""
+ONE_TURN = True
+TRIPS_AXIS = 3
+"""The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
+
+
+@record
+class Columns:
+    """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
+    once they are made, of what is computed from them and of weights; `joined`: bytes of results that a thread leaves for others
+    of its block, about, and `to_join`: at most; `keeps`: rows may stay on chip for the second pass."""
+
+    vector: int
+    loaded: int
+    held: int
+    joined: int = 0
+    keeps: bool = False
+    to_join: Joined = Joined()
+
+
+@record
+class OuterShape:
+    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread, the
+    rows of `kept` turns in shared memory."""
+
+    across: int
+    along: int
+    sharing: int
+    unroll: int
+    registers: int
+    in_flight: int
+    kept: int = 0
+
+
+class OuterPersistentScheduler:
+    """Accepts what the reduction scheduler does, with several stages; proposes where the fastest dim is kept."""
+
+    type = SchedulerType.outer_persistent
+    params: ParamsClass = OuterPersistentParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        answer = accepts_reductions(segment)
+        if isinstance(answer, Refused):
+            return answer
+        if len(set(stage_levels(as_defined(segment)).values())) < 2:
+            return Refused("the data is needed once")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        loops = ReductionScheduler().propose(segment, inputs, device)
+        if isinstance(loops, Refused):
+            return loops
+        assert isinstance(loops, ReductionParams)
+        if loops.inner:
+            return Refused("the fastest dim is reduced")
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+        rows = math.prod(n for g, n in extent.items() if g in reduced)
+        columns = math.prod(n for g, n in extent.items() if g not in reduced)
+        if rows < 1 or columns < 1:
+            return Refused("there is no element")
+
+        def has_rows(t: Tensor) -> bool:
+            return any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+
+        rows_of = [t for t in segment.input_tensors if not t.is_cpu and has_rows(t)]
+        read = [t.dtype.itemsize for t in rows_of]
+        if not read:
+            return Refused("no input has rows")
+        builder = as_defined(segment)
+        # Two sums in Double and what they are differences from, in place of two Floats and their own.
+        wide = in_double(builder)
+        partials = sum(
+            (6 if e.mean.name in wide else 3) if isinstance(e, Welford) else 1 for e in reductions_of(segment)
+        )
+        results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+        weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
+        held = loops.vector * max(partials, results + weights)
+        # A statistic is a mean, a sum of squares and a count; a sum or a mean may have what its rounding left over beside it.
+        firsts = [tensor_outputs(e)[0] for e in reductions_of(segment)]
+        joined = sum((2 + (t.name in wide)) * loops.vector * max(4, t.dtype.itemsize) + 8 for t in firsts)
+        levels = stage_levels(builder)
+        two_passes = len(set(levels.values())) == 2
+        # A pass that only reduces runs as the one before it: what that kept first would be needed first.
+        goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
+        keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
+        to_join = joined_bytes(segment, loops.vector)
+        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps, to_join)
+        shape = choose_outer_shape(rows, columns, thread, max(read), device)
+        written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
+        moved = thread.loaded + loops.vector * written
+        work = Work(rows, columns, loops.vector, thread.loaded, moved, bool(wide), to_join)
+        near = choose_cluster_shape(
+            work,
+            max(read),
+            tuple(_registers(thread, u) for u in range(MOST_AT_ONCE + 1)),
+            thread.loaded if keeps else 0,
+            device,
+        )
+        if near is not None and (
+            isinstance(shape, Refused)
+            or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
+        ):
+            made = _in_cluster(loops, near, work, keeps=keeps)
+            if near.turns == 1 and ONE_TURN:
+                groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
+                bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, exactly=True)
+                if not isinstance(bounds, Refused):
+                    return replace(made, one_turn=True, bounds=bounds)
+            return made
+        if isinstance(shape, Refused):
+            return shape
+        tiles = -(-columns // (shape.across * loops.vector))
+        # Else no array is filled that could stay.
+        stays = keeps and shape.unroll > 1
+        # Of one turn that is known to be the only one there is no loop: its rows stay where they are.
+        one_turn = stays and rows <= shape.sharing * shape.along * shape.unroll
+        one_turn = one_turn and all(g.extent.is_const for g in reduced)
+        reasons = (
+            f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
+            f"{tiles * shape.sharing} on {device.sm_count} SMs",
+            f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
+            f"{shape.in_flight} bytes in flight per SM",
+            "the blocks wait for one another and go over their rows again"
+            + (", from the last to the first" if goes_back else ""),
+            "all rows are those of one turn, and stay in registers"
+            if one_turn
+            else f"the rows of the first {shape.kept} turns stay in shared memory, those of the last in registers"
+            if stays
+            else "no rows stay on chip",
+        )
+        made = replace(
+            loops,
+            block_reduce=shape.along,
+            block_iterate=shape.across,
+            grid_reduce=shape.sharing,
+            unroll=shape.unroll,
+            reasons=(),
+        )
+        loops_stay = stays and not one_turn
+        return OuterPersistentParams(
+            made, 1, kept_turns=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
+        )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, OuterPersistentParams)
+        one_turn = params.one_turn
+        builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_turn)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
+        if params.blocks_per_sm:
+            builder.ask_blocks_per_sm(params.blocks_per_sm)
+        levels = stage_levels(as_defined(segment))
+        graph = resolving_graph(segment)
+        reduced = reduced_groups(graph, reference_reduction(segment, graph))
+        # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
+        with_rows = {
+            t.name
+            for t in (*segment.input_tensors, *segment.output_tensors)
+            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+        }
+        for t in segment.output_tensors:
+            # Every other pass runs the other way.
+            if not one_turn and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
+                builder.run_backwards(t.name, TRIPS_AXIS)
+        if not one_turn and (params.kept_turns or params.last_in_registers):
+            for first, again in _read_again(builder, with_rows):
+                builder.keep_turns(first, again, params.kept_turns, params.last_in_registers)
+        if params.streaming:
+            for name in _last_accesses(builder, with_rows):
+                builder.set_cache_op(name, CacheOp.streaming)
+        return builder
+
+
+def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps: bool) -> OuterPersistentParams:
+    """All rows of a block stay on chip where they may: the last turn in registers, those before it in shared memory."""
+    tiles = -(-work.columns // (shape.across * work.vector))
+    made = replace(
+        loops,
+        block_reduce=shape.along,
+        block_iterate=shape.across,
+        grid_reduce=shape.sharing,
+        unroll=shape.unroll,
+        cluster=True,
+        reasons=(),
+    )
+    reasons = (
+        f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster "
+        f"share the rows of each, {shape.along} threads of a block",
+        f"{shape.turns} turns of {shape.unroll} accesses; about {shape.time:.1f} us",
+        "all rows stay on chip" if keeps else "no rows stay on chip",
+    )
+    kept = shape.turns - 1 if keeps else 0
+    return OuterPersistentParams(made, 0, kept_turns=kept, last_in_registers=keeps, reasons=reasons)
+
+
+def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
+    """The copies of inputs with rows that the first pass reads, and those of the second."""
+    copies: dict[str, list[str]] = {}
+    for expr in builder.exprs:
+        if isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor):
+            source = expr.inputs[0].name
+            if source in builder.input_names & with_rows:
+                copies.setdefault(source, []).append(expr.output.name)
+    return [(made[0], made[1]) for made in copies.values() if len(made) == 2]
+
+
+def _last_accesses(builder: ScheduleBuilder, with_rows: Set[str]) -> list[str]:
+    """The copies that read rows for the last time, and those that write them: what no reduction follows.
+
+    with_rows   names of inputs and outputs that have rows
+    """
+    before: set[str] = set()
+    for expr in reversed(builder.exprs):
+        outputs = {t.name for t in tensor_outputs(expr)}
+        if isinstance(expr, Reducing) or outputs & before:
+            before |= {t.name for t in tensor_inputs(expr)}
+    found: list[str] = []
+    for expr in builder.exprs:
+        if isinstance(expr, Pointwise) and expr.op == "set" and expr.output.name not in before:
+            source, t = expr.inputs[0], expr.output
+            reads = isinstance(source, Tensor) and source.name in builder.input_names & with_rows
+            if reads or t.name in builder.output_names & with_rows:
+                found.append(t.name)
+    return found
+
+
+def choose_outer_shape(
+    rows: int, columns: int, thread: Columns, widest: int, device: DeviceInfo
+) -> OuterShape | Refused:
+    """The shape with most bytes in flight, up to what the memory needs, and then with most rows kept on chip.
+
+    widest   bytes of the widest element of a row
+    """
+    accesses = -(-columns // thread.vector)
+    across = min(max(1, RUN // (thread.vector * widest)), 1 << (accesses - 1).bit_length())
+    tiles = -(-accesses // across)
+    best: tuple[tuple[int, int, int], OuterShape] | None = None
+    for block in BLOCKS:
+        along = max(1, min(block, device.max_threads_per_block, device.max_threads_per_sm) // across)
+        threads = along * across
+        sharing = min(device.sm_count // tiles, -(-rows // along))
+        limit = min(device.registers_per_thread, device.registers_per_sm // (-(-threads // 32) * 32))
+        for unroll in UNROLLS if thread.keeps else OTHER_UNROLLS:
+            registers = _registers(thread, unroll)
+            if sharing < 2 or registers > limit or (unroll > 1 and rows < sharing * along * unroll):
+                continue
+            if _joining(thread, across, along) > device.shared_per_block_optin:
+                continue
+            in_flight = thread.loaded * threads * unroll
+            kept = 0
+            if thread.keeps and unroll > 1:
+                turns = -(-rows // (sharing * along * unroll))
+                kept = _kept_turns(thread, across, along, turns, in_flight, device)
+            shape = OuterShape(across, along, sharing, unroll, registers, in_flight, kept)
+            key = min(in_flight, NEEDED_IN_FLIGHT), kept * in_flight + in_flight if thread.keeps else 0, -unroll
+            if best is None or key > best[0]:
+                best = key, shape
+    if best is None:
+        return Refused(
+            "the columns keep all SMs busy, or there are few rows: one block may have all rows of its columns"
+        )
+    return _evened(best[1], rows, thread)
+
+
+def _evened(shape: OuterShape, rows: int, thread: Columns) -> OuterShape:
+    """The same turns, each of as many accesses, where all rows stay on chip: the last turn tests rows that are missing, and
+    loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6, not 8 + 4: 0.4 us)."""
+    accesses = -(-rows // (shape.sharing * shape.along))
+    turns = -(-accesses // shape.unroll)
+    unroll = max(2, -(-accesses // turns))
+    if shape.kept != turns - 1 or shape.unroll < 2 or unroll >= shape.unroll:
+        return shape
+    in_flight = shape.in_flight // shape.unroll * unroll
+    return replace(shape, unroll=unroll, registers=_registers(thread, unroll), in_flight=in_flight)
+
+
+def _registers(thread: Columns, unroll: int) -> int:
+    return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
+
+
+def _kept_turns(thread: Columns, across: int, along: int, turns: int, in_flight: int, device: DeviceInfo) -> int:
+    """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
+    cached = device.shared_per_sm + ALWAYS_CACHE - in_flight
+    used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES
+    room = min(cached - used, device.shared_per_block_optin - max(used, _joining(thread, across, along)))
+    return max(0, min(turns - 1, room // in_flight))
+
+
+def _joining(thread: Columns, across: int, along: int) -> int:
+    """Bytes of shared memory in which a block joins its results, and what all blocks have, at most."""
+    return thread.to_join.room(across, along, thread.vector, across)

@@ -1,0 +1,603 @@
+"""Reduction segments, normalisations included: a block takes some rows (or columns) and passes over them once per stage.
+
+A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass
+between stages and a row of any length fits. Loops, with K the kept dims, R the reduced ones, u accesses that a thread makes at
+once and p blocks that share one result (the last of them joins their parts):
+
+    inner (the fastest dim is reduced)   K/ty -> grid_x, ty -> block_y, p -> grid_y, R/v/p/tx/u serial, tx -> block_x, u, v
+    outer (the fastest dim is kept)      K/v/tx -> grid_x, tx -> block_x, p -> grid_y, R/p/ty/u serial, ty -> block_y, u, v
+    planes (reduced dims O and M on      K -> grid_x, p -> grid_y, O/p/ty serial, ty -> block_y,
+    both sides of kept ones)             M/v/tx/u serial, tx -> block_x, u, v (or u of O instead of M)
+
+Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the
+loop is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its
+own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
+from fuser.ir.exact_statistics import RUN_DIGITS, exact_statistics, in_double, value_digits
+from fuser.ir.fusion import (
+    ExpSum,
+    Fusion,
+    IterDomain,
+    Pointwise,
+    Reducing,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.schedule_propagation import origins
+from fuser.records import record
+from fuser.runtime.variants import REGISTERS_PER_SM
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.stages import (
+    as_defined,
+    keep_stages,
+    reduced_groups_of,
+    row_reductions,
+    split_stages,
+    stage_levels,
+)
+from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
+from fuser.schedule.cost.plan_reduction import plan_reduction
+from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space
+from fuser.schedule.cost.room_for_exchanges import joined_bytes
+from fuser.schedule.cost.text_length import element_instructions, most_repeated
+from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.transforms.total_reductions import rfactor_totals
+from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
+
+# Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
+_ACCUMULATORS = 32
+# Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
+_SHORT_ACCESS = 4
+# Vectors of a row that are read from any address where its ends cut none.
+_LEAST_WHOLE = 8
+# Bytes of inputs whose accesses are short rather than two in one.
+_LITTLE = 4 << 20
+# Rows from which on columns of two bytes that begin anywhere are read by several: an access of one element takes as long as its
+# bytes do three times, but is ready at once (H200: sum bf16 61460x5120 in wider rows 182 us by eight, 205 by element, 346x50257
+# 29.6 and 16.6; f32 1525x16384 32.8 and 34.0, 320x50257 31.7 and 22.5).
+_MANY_ROWS = 2048
+# Columns of which statistics are read so whatever the number of rows, and bytes of any number of columns (H200: var_mean bf16
+# 42966x257 27.7 us by eight, 18.3 by element, 4140x1000 19.3 and 11.7, 30157x1000 31.4 and 35.9, 4824x5120 23.9 and 26.1).
+_SHORT_ROW, _LITTLE_OF_HEAVY = 512, 16 << 20
+# Bytes of an access of statistics of little data and few rows.
+_BRIEF_ACCESS = 8
+# Registers of a thread that joins statistics of Doubles, of a warp, a block or the grid (variances of the sums of 4096 rows of
+# 1000 elements: 78, and with 64 it spills).
+_JOINS_DOUBLES = 80
+# Sums in Float of which a result is made that loses more than it should.
+_FEW_SUMS = 4
+# Elements of a step of sums of exponentials, of which a thread first needs the largest.
+_HELD = 32
+# Bytes read in a microsecond; microseconds of an SM for an access behind a division (H200: sum_all f32 468x128256 of wider rows
+# 108 us, read by element), of the division before anything is read, and of each element of a vector that a row's end cuts.
+_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 3.6e6, 2.4e-4, 0.45, 0.2
+# Accesses of an SM from which on rows are told apart.
+_MANY_ACCESSES = 1024
+# Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
+_OF_CACHE = 4
+# And sums of everything that many blocks share this part.
+_OF_CACHE_IN_PARTS = 8
+
+
+def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) -> bool:
+    """Whether what is read, once, should leave the cache first.
+
+    Where blocks share long rows nothing was gained by it, but for sums of everything (H200: sum_all f64 803x7168, 46 MB,
+    21.3 -> 19.2 us; bf16 352x16384, 11.5 MB, 9.7 both ways; f32 8192x8192 in blocks of many turns 73.4 and 73.7).
+    """
+    if not space.may_split:
+        return False
+    if space.inner and plan.grid_reduce > 1 and not plan.one_turn:
+        return space.kept == 1 and not plan.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
+    if space.ragged and not space.inner:
+        # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
+        return False
+    return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
+
+
+def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesses, device: DeviceInfo) -> bool:
+    """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
+
+    One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses
+    have time for a division each: they are done by few blocks, which share no rows.
+    """
+    if elements < device.sm_count * _MANY_ACCESSES * cut.vector:
+        return False
+    reading = elements * nbytes / _READ_RATE
+    together = max(reading, elements / merged.vector * _DIVISION / device.sm_count) + _DIVISION_ALONE
+    return reading + (_ENDS * cut.vector if cut.misaligned else 0.0) <= together
+
+
+def _resident(segment: Fusion) -> int:
+    """Threads of an SM that should run at once where there are few: no more than leave each the registers that it needs, and of
+    held rows, which need many, those of a block."""
+    exprs = segment.tensor_exprs
+    if any(isinstance(e, ExpSum) for e in exprs):
+        return 0
+    joins = any(isinstance(e, Welford) and e.m2.dtype is DataType.Double for e in exprs)
+    return min(RESIDENT, REGISTERS_PER_SM // _JOINS_DOUBLES) if joins else RESIDENT
+
+
+class ReductionScheduler:
+    """Accepts segments whose reductions run over the same dims of one iteration space."""
+
+    type = SchedulerType.reduction
+    params: ParamsClass = ReductionParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        return accepts_reductions(segment)
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        order = dim_order(graph, segment, reference, inputs)
+        groups = dim_groups(graph, reference)
+        reduced = reduced_groups(graph, reference)
+        extent = {g: inputs.evaluate(g.extent) for g in groups}
+        inner = groups[order[-1]] in reduced
+        reductions = reductions_of(segment)
+        registers = sum(len(tensor_outputs(e)) for e in reductions)
+        reads = _reduced_reads(segment, graph, reduced)
+        largest = max((dims for _, dims in reads), default=0)
+        outputs = [
+            t.dtype.itemsize
+            for t in segment.output_tensors
+            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+        ]
+        limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
+        while not inner and limit > 1 and limit * registers > _ACCUMULATORS:
+            limit //= 2
+        most = most_repeated(segment, device)
+        while limit > most:
+            limit //= 2
+        kept_count = math.prod(extent[g] for g in groups if g not in reduced)
+        reduced_count = math.prod(extent[g] for g in groups if g in reduced)
+        full = sum(size for size, dims in reads if dims == largest)
+        # What all elements of an access share comes from a cache, but takes registers.
+        shared = sum(size for size, dims in reads if dims != largest)
+        moved = kept_count * reduced_count * full
+        widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
+        short = max(1, _SHORT_ACCESS // widest)
+        if not inner and reduced_count <= FEW_ROWS:
+            # Results are as many as what is read: neighbouring threads should store neighbours.
+            limit = min(limit, short)
+        row = _fastest_groups([groups[d] for d in order], reduced)
+        heavy = any(isinstance(e, Welford) for e in reductions)
+        # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
+        is_held = any(isinstance(e, ExpSum) for e in reductions)
+        # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
+        is_whole = (
+            inner and is_held and all(size < 4 for size, _ in reads) and reduced_count % (_LEAST_WHOLE * limit) == 0
+        )
+        # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+        others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
+        may_cut = not heavy if inner else _has_whole_parts(segment, row, others, extent, limit)
+        accesses = choose_accesses(
+            graph,
+            segment,
+            row,
+            inputs,
+            limit,
+            may_cut=may_cut,
+            may_follow=inner,
+            may_span=not inner,
+            least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
+        )
+        run = one_run(graph, segment, row, extent, inputs) if inner else row
+        run_dims = 0
+        if len(run) < len(row):
+            cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not heavy, may_follow=True)
+            if _should_cut(kept_count * reduced_count, full, accesses, cut, device):
+                row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
+        if not inner and accesses.misaligned and (moved <= _LITTLE or reduced_count <= FEW_ROWS):
+            # An access of two elements that begins anywhere would be three of one.
+            accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+        element = max((size for size, dims in reads if dims == largest), default=4)
+        # What all elements of an access share would be read for each of them.
+        is_short = heavy and (kept_count <= _SHORT_ROW or moved <= _LITTLE_OF_HEAVY)
+        by_element = not inner and accesses.misaligned and shared == 0
+        by_element = by_element and (element > 2 or is_short or reduced_count < _MANY_ROWS)
+        if by_element:
+            accesses = RowAccesses(1, ())
+        brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
+        if brief:
+            least = max(1, _BRIEF_ACCESS // max((size for size, _ in reads), default=4))
+            limit = min(limit, least)
+            may_cut = _has_whole_parts(segment, row, others, extent, limit)
+            accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=may_cut, may_follow=False)
+        vector = accesses.vector
+        space = Space(
+            inner=inner,
+            kept=kept_count,
+            reduced=reduced_count,
+            run=math.prod(extent[g] for g in row if g in reduced),
+            runs=math.prod(extent[g] for g in groups if g in reduced and g not in row),
+            vector=vector,
+            bytes_per_step=vector * (full + shared if accesses.misaligned or widest > 4 else full),
+            heavy=heavy,
+            exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
+            misaligned=accesses.misaligned,
+            is_plain=registers == 1 and not accesses.misaligned,
+            brief=brief,
+            by_element=by_element,
+            held=_HELD if is_held else 0,
+            joined=joined_bytes(segment, 1 if inner else vector),
+            wide=any(size > 4 for size, _ in reads),
+            may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
+            written=sum(outputs),
+            ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
+        )
+        plan = plan_reduction(space, device)
+        if plan.unroll > max(1, most // vector):
+            words = (
+                f"{element_instructions(segment)} instructions an element: {most} of a thread are as many as are cached"
+            )
+            plan = replace(plan, unroll=max(1, most // vector), reasons=(*plan.reasons, words))
+        return ReductionParams(
+            order,
+            inner,
+            plan.block_reduce,
+            plan.block_iterate,
+            vector,
+            accesses.vectorized,
+            plan.grid_reduce,
+            plan.unroll,
+            plan.block_outer,
+            plan.unroll_outer,
+            run_dims,
+            plan.grid_along,
+            misaligned=accesses.misaligned,
+            aligned_to=accesses.aligned_to,
+            cluster=plan.cluster,
+            few=plan.is_few,
+            one_turn=plan.one_turn,
+            streaming=_streams(space, plan, moved, device),
+            reasons=plan.reasons,
+        )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ReductionParams)
+        return self.schedule(segment, params)
+
+    def schedule(
+        self, segment: Fusion, params: ReductionParams, blocks: int = 0, *, rows_stay: bool = False
+    ) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions, or of one that stays in registers until it is written.
+
+        blocks      see `cut_trips`
+        rows_stay   a thread has one turn, and holds its rows for all stages: that the extents allow that is asked for already
+        """
+        builder = ScheduleBuilder(segment)
+        rfactor_totals(builder)
+        graph = builder.graph()
+        results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
+        name = max(results, key=lambda t: concrete_dims(graph, t)).name
+        copies = cache_arguments(builder)
+        # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
+        definition = builder.definition(name)
+        if definition is not None and not isinstance(definition, Reducing):
+            name = tensor_inputs(definition)[0].name
+        if rows_stay:
+            keep_stages(builder, inputs_only=True)
+        stages = {} if rows_stay else split_stages(builder)[1]
+        graph, along = builder.graph(), reduced_groups_of(builder)
+        lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
+        steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
+        if params.few:
+            # Else ptxas holds so few registers that a thread's reads wait for one another.
+            builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
+        loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
+        loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
+        if blocks:
+            # What a row has one of is loaded anew in each trip.
+            loads = [copy for copy in loads if copy not in lasting]
+        for copy in loads if params.streaming else ():
+            # Displaced reads, which pad or gather, have no hints.
+            if copy not in lasting and _is_copy(builder, copy):
+                builder.set_cache_op(copy, CacheOp.streaming)
+        for argument in params.vectorized:
+            made = copies.get(argument)
+            if made is not None:
+                for copy in (made, *stages.get(made, ())):
+                    vectorize(builder, {argument: copy}, [argument], misaligned=params.misaligned)
+        # Asked before results are split into partial ones: those are reduced over a part of a row each.
+        held = set() if params.inner else _column_values(builder)
+        if held:
+            loads = [n for n in loads if _has_rows(builder, n)]
+        partial = {} if rows_stay else self._split_partials(builder, params, steps)
+        names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+        limits: list[tuple[str, int]] = []
+        if held:
+            # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
+            # behind a nest which makes the result and needs others that it is for. All are placed from the outputs on: what a
+            # value's consumers share says where it may stand.
+            axes = builder.state(name).loop
+            around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
+            limits = [(n, around) for n in sorted(held & _behind_reductions(builder))]
+        apart = held.difference(n for n, _ in limits)
+        if rows_stay or params.unroll > 1:
+            # All loads of a step stand before the first use: they are kept outside the unrolled loop, or of the only step.
+            outside = steps.serial[0] if rows_stay else steps.unrolled
+            limits += [(n, builder.common_loops(n, partial.get(name, name), outside)) for n in loads]
+        builder.inline_most([n for n in names if n not in apart or n in loads], limits)
+        return builder
+
+    def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
+        """Give a thread several partial results: for each lane of a vector along a reduced dim, and for each step of Welford.
+
+        One chain of additions per lane instead of one for all, and shorter sums: both faster and more accurate. A step of
+        Welford adds up differences from its first value, few enough to lose no digits. Returns the tensor with all loops for
+        each result.
+        """
+        made: dict[str, str] = {}
+        # What is added up in Double loses no digits in longer sums. Values of few digits are added up in Float first, unless
+        # what a few such sums lose would be all that is lost.
+        digits = value_digits(builder)
+        is_short = params.inner or params.block_reduce * params.grid_reduce <= _FEW_SUMS
+        wide = {n for n in in_double(builder) if is_short or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
+        # Sums in Double that carry their rests lose no digits in any number of turns either.
+        wide |= {n for n in exact_statistics(builder) if builder.state(n).tensor.dtype is DataType.Double}
+        for e in row_reductions(builder):
+            result = name = tensor_outputs(e)[0].name
+            if isinstance(e, ExpSum):
+                # Its elements of a step are folded together, side by side.
+                made[result] = name
+                continue
+            if params.inner and params.vector > 1:
+                name = _first(builder.rfactor(name, list(steps.serial)))
+            if isinstance(e, Welford) and params.unroll > 1 and e.mean.name not in wide:
+                name = _first(builder.rfactor(name, [steps.unrolled]))
+            made[result] = name
+        return made
+
+    def _transform(
+        self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int, *, rows_stay: bool
+    ) -> _Steps:
+        loop = builder.state(name).loop
+        # Dims of one element stay out of the merged loops: tensors without them could not share those.
+        graph = builder.graph()
+        trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
+        runs: dict[bool, list[int]] = {False: [], True: []}
+        kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
+        reduced = [d for d in params.order if loop[d].is_reduction]
+        # Dims that follow one another in memory are merged first: those are the ones that may make one contiguous axis.
+        previous: bool | None = None
+        for d in params.order:
+            if d in trivial and not loop[d].is_reduction:
+                continue
+            kind = loop[d].is_reduction
+            if kind is previous:
+                runs[kind][-1] += 1
+            else:
+                runs[kind].append(1)
+            previous = kind
+        builder.reorder(
+            name, {d: p for p, d in enumerate([*kept, *reduced, *(d for d in trivial if d not in reduced)])}
+        )
+        merge_runs(builder, name, 0, runs[False])
+        at = 1 if kept else 0
+        slow, fast = _cut_runs(runs[True], params.run_dims)
+        planes = params.block_outer > 0 and len(slow) > 0
+        if planes:
+            merge_runs(builder, name, at, slow)
+            merge_runs(builder, name, at + 1, fast)
+        else:
+            merge_runs(builder, name, at, runs[True])
+        types: list[tuple[int, ParallelType]] = []
+        if params.inner:
+            if kept:
+                types.append((0, ParallelType.grid_x))
+                if params.block_iterate > 1:
+                    builder.split(name, 0, params.block_iterate)
+                    at = 2
+                at += cut_trips(builder, name, blocks)
+                if params.block_iterate > 1:
+                    types.append((at - 1, ParallelType.block_y))
+            # The vector is cut off first: every part of the grid then starts at a multiple of it.
+            if params.vector > 1:
+                split_vector(builder, name, at + planes, params.vector, params.aligned_to)
+            along = ParallelType.block_x
+        else:
+            # K/v/tx, tx, [grid part,] R/ty/u, ty, u, v
+            if params.vector > 1:
+                builder.split(name, 0, params.vector)
+            builder.split(name, 0, params.block_iterate)
+            at = 2 + cut_trips(builder, name, blocks)
+            types += [(0, ParallelType.grid_x), (at - 1, ParallelType.block_x)]
+            if params.vector > 1:
+                builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
+            along = ParallelType.block_y
+        if params.grid_reduce > 1:
+            if params.one_turn:
+                builder.split(name, at, params.block_reduce * params.unroll)
+            elif planes and params.grid_along:
+                # [O, M] -> [p, O, M/p]
+                builder.split(name, at + 1, params.grid_reduce, False)
+                builder.reorder(name, {at + 1: at})
+            else:
+                builder.split(name, at, params.grid_reduce, False)
+            types.append((at, ParallelType.grid_y))
+            at += 1
+            if params.cluster:
+                builder.set_cluster(ParallelType.grid_y, params.grid_reduce)
+        serial: list[int] = []
+        unrolled = -1
+        if planes:
+            # [O, M] -> [O/ty, ty, M]
+            builder.split(name, at, params.block_outer)
+            serial.append(at)
+            types.append((at + 1, ParallelType.block_y))
+            if params.unroll > 1 and params.unroll_outer:
+                builder.split(name, at, params.unroll)
+                builder.reorder(name, {at + 1: at + 2})
+                unrolled = at + 2
+                types[-1] = (at + 1, ParallelType.block_y)
+            at += 2
+        builder.split(name, at + (unrolled > 0), params.block_reduce)
+        if unrolled > 0:
+            builder.reorder(name, {at: at + 2})  # [u, M/t, t] -> [M/t, t, u]
+        elif params.unroll > 1:
+            # [R/t, t] -> [R/t/u, t, u]: a step is u accesses, each of them next to its neighbour threads'.
+            builder.split(name, at, params.unroll)
+            builder.reorder(name, {at + 1: at + 2})
+        serial.append(at)
+        types.append((at + 1, along))
+        if params.unroll > 1:
+            # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
+            types.append((at + 2, ParallelType.unroll if rows_stay else ParallelType.unswitch))
+            serial.append(at + 2)
+        builder.transform_like(name)
+        for position, parallel_type in types:
+            builder.parallelize(name, position, parallel_type)
+        builder.parallelize_like(name)
+        return _Steps(tuple(serial), at + 2)
+
+
+@record
+class _Steps:
+    """Loops of a thread along the reduced axes: positions of the serial ones, and of the unrolled one where there is one."""
+
+    serial: tuple[int, ...]
+    unrolled: int
+
+
+def cut_trips(builder: ScheduleBuilder, name: str, blocks: int) -> int:
+    """Let `blocks` blocks go over what loop 0 of a tensor counts, if that is not 0; the number of loops added behind loop 0.
+
+    Neighbouring blocks take neighbours in each trip.
+    """
+    if blocks == 0:
+        return 0
+    builder.split(name, 0, blocks)
+    builder.reorder(name, {0: 1})
+    return 1
+
+
+def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
+    """Whether a tensor has elements of its own along a reduced dim."""
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+
+
+def _is_copy(builder: ScheduleBuilder, name: str) -> bool:
+    expr = builder.definition(name)
+    return isinstance(expr, Pointwise) and expr.op == "set"
+
+
+def _column_values(builder: ScheduleBuilder) -> set[str]:
+    """Values of columns that full-size data needs, such as a weight or a factor computed from a statistic.
+
+    A thread goes over many rows of its columns: it computes these once and holds them. Not what lacks some of the dims that its
+    loops go over as one: that is the same for several columns, whose threads would each hold another's.
+    """
+    wide = {t.name for t in builder.tensors if _has_rows(builder, t.name)}
+    found: set[str] = set()
+    for e in builder.exprs:
+        if isinstance(e, Reducing) or tensor_outputs(e)[0].name not in wide:
+            continue
+        for t in tensor_inputs(e):
+            computed = builder.definition(t.name)
+            if t.name not in wide and computed is not None and not isinstance(computed, Reducing):
+                found.add(t.name)
+    return {n for n in found - builder.output_names if not any(map(_lacks_dims, builder.state(n).loop))}
+
+
+def _lacks_dims(axis: IterDomain) -> bool:
+    """Whether an axis stands for more than its tensor has."""
+    return not axis.is_broadcast and any(d.is_broadcast for d in origins(axis))
+
+
+def _behind_reductions(builder: ScheduleBuilder) -> set[str]:
+    """Names of reductions' results and of what is computed from them."""
+    found: set[str] = set()
+    for e in builder.exprs:
+        if isinstance(e, Reducing) or any(t.name in found for t in tensor_inputs(e)):
+            found.update(t.name for t in tensor_outputs(e))
+    return found
+
+
+def _first(made: str | tuple[str, ...]) -> str:
+    """The tensor that rfactor made, or the first of a triple."""
+    return made if isinstance(made, str) else made[0]
+
+
+def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -> None:
+    """Merge the axes from `at` on into one: each run of neighbours first, then the runs."""
+    for k, length in enumerate(runs):
+        for _ in range(length - 1):
+            builder.merge(name, at + k, at + k + 1)
+    for _ in range(len(runs) - 1):
+        builder.merge(name, at, at + 1)
+
+
+def _cut_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:
+    """Runs of neighbouring reduced dims (number of dims of each, slowest first): those before the fastest one, and that one,
+    cut to `run_dims` if that is not 0."""
+    slow, fast = runs[:-1], runs[-1:]
+    if 0 < run_dims < sum(fast):
+        return [*slow, fast[0] - run_dims], [run_dims]
+    return slow, fast
+
+
+def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group]:
+    """The dims that follow one another in memory up to the fastest one, and are all reduced or all kept as it is."""
+    found: list[Group] = []
+    for group in reversed(order):
+        if (group in reduced) is not (order[-1] in reduced) and not group.is_broadcast:
+            break
+        if not group.is_broadcast or group is order[-1]:
+            found.insert(0, group)
+    return found
+
+
+def _has_whole_parts(
+    segment: Fusion, row: Sequence[Group], others: Sequence[Group], sizes: Mapping[Group, int], vector: int
+) -> bool:
+    """Whether vectors along the kept dims stay within a part that is one run in memory, of which `row` are the dims, as far as
+    kernels know: the `others` have one element, or the length of a part is a multiple of the vector."""
+    owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+
+    def is_known(group: Group) -> bool:
+        # Facts are about the extents of inputs.
+        return group.extent.is_const or (isinstance(group.extent, Symbol) and group.extent in owned)
+
+    return all(sizes[g] == 1 and is_known(g) for g in others) or any(
+        sizes[g] % vector == 0 and is_known(g) for g in row
+    )
+
+
+def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[int, int]]:
+    """(bytes of an element, number of dims) of every read along a reduced dim."""
+    found: list[tuple[int, int]] = []
+    for read in input_reads(segment):
+        own = [d for d in read.dims if d is not None and not d.is_broadcast]
+        if any(graph.group(d) in reduced for d in own):
+            found.append((read.tensor.dtype.itemsize, len(own)))
+    return found

@@ -1,0 +1,167 @@
+"""The schedule of rows that are held on chip, from the parameters of `inner_persistent`, which draws the loops."""
+
+from __future__ import annotations
+
+from fuser.ir.enums import CacheOp, ParallelType
+from fuser.ir.fusion import Fusion, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.reference import concrete_dims
+from fuser.schedule.analysis.rows import runs_of
+from fuser.schedule.analysis.stages import keep_stages, reduced_groups_of, row_reductions
+from fuser.schedule.cost.cut_rows import cut_unrolled
+from fuser.schedule.cost.held_rows import in_two_passes
+from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
+from fuser.schedule.transforms.place_rows import (
+    inline_rows,
+    inline_together,
+    pass_through_registers,
+    place_rows,
+    take_together,
+    unrolled,
+    vectorize_rows,
+)
+from fuser.schedule.transforms.reads_last import keep_reads_last
+from fuser.schedule.transforms.total_reductions import rfactor_totals
+from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
+
+
+def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
+    """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    builder = ScheduleBuilder(segment)
+    rfactor_totals(builder)
+    for tensor, dim, low, high in params.bounds:
+        builder.ask_extent_within(tensor, dim, low, high)
+    in_two_passes(builder, one_pass=params.one_pass)
+    copies = cache_arguments(builder)
+    placed = place_rows(builder, copies, params)
+    keep_reads_last(builder, copies)
+    keep_stages(builder, inputs_only=params.inputs_only)
+    pass_through_registers(builder, placed)
+    if params.whole_blocks:
+        builder.ask_whole_blocks()
+    if params.prefetch:
+        builder.prefetch([a for a in copies if a not in params.beside_first and _is_one_row(builder, a)])
+    name = _reference_name(builder)
+    rows = _transform(builder, name, params, params.blocks or blocks)
+    in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
+    vectorize(builder, copies, in_registers, misaligned=params.misaligned)
+    vectorize_rows(builder, placed, misaligned=params.misaligned)
+    if params.resident or params.few:
+        builder.ask_blocks_per_sm(max(params.resident, 1))
+    if params.beside_ahead:
+        updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
+        for argument, copy in copies.items():
+            # Where there is one row, all rows share it; that in shared memory is copied from there.
+            if argument not in (*updated, *params.in_shared) and is_shared_by_rows(builder, argument):
+                builder.set_cache_op(copy, CacheOp.read_only)
+    if params.in_turn:
+        for row in placed:
+            builder.load_ahead(row, best_effort=True)
+    if params.together > 1:
+        inline_together(builder, [copies[a] for a in in_registers], rows)
+    else:
+        first = [copies[n] for n in params.beside_first]
+        # A row whose ends cut accesses is not copied while the one before is read.
+        goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
+        inline_rows(builder, placed, persistent=goes_ahead, apart=first)
+    return builder
+
+
+def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
+    """Position of the loop over the rows of a thread; 0 if it has one."""
+    loop = builder.state(name).loop
+    graph = builder.graph()
+    # Dims of one element stay out of the merged loops: tensors without them could not share those.
+    trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
+    kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
+    reduced = [d for d in params.order if loop[d].is_reduction]
+    builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *trivial])})
+    for _ in range(len(kept) - 1):
+        builder.merge(name, 0, 1)
+    at = 1 if kept else 0
+    merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
+    types: list[tuple[int, ParallelType]] = []
+    if params.together > 1:
+        take_together(builder, name, params)
+    of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
+    if params.in_grid:
+        # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
+        of_rows, of_row = of_row, of_rows
+    if kept:
+        types.append((0, of_rows))
+        if params.rows > 1:
+            builder.split(name, 0, params.rows)
+            at = 2
+        at += cut_trips(builder, name, blocks)
+        if params.rows > 1:
+            types.append((at - 1, ParallelType.block_y))
+    if params.vector > 1:
+        split_vector(builder, name, at, params.vector, params.aligned_to)
+    builder.split(name, at, params.threads)
+    builder.split(name, at, params.batch)
+    if params.cluster > 1:
+        builder.split(name, at, params.cluster)
+        at += 1
+        types.append((at, of_row))
+        if params.in_grid:
+            builder.ask_blocks_per_sm(params.in_grid)
+        else:
+            builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone or params.few)
+    types.append((at + 2, ParallelType.block_x))
+    at_once = (
+        # Of a group a piece of the row is waited for when it is used.
+        params.pieces
+        if params.in_grid and not (params.in_shared and params.misaligned)
+        else 1
+        if not params.in_shared
+        else cut_unrolled(params.batch)
+        if params.misaligned
+        else unrolled(params.batch)
+    )
+    if at_once > 1:
+        builder.split(name, at + 1, at_once)
+        types[-1] = at + 3, ParallelType.block_x
+        if not params.in_shared:
+            types.append((at + 1, ParallelType.unroll))
+        # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
+        types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
+    if params.aligned_to:
+        # Only the first and the last vectors of a row test their elements.
+        types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
+    place = 0
+    if params.together > 1:
+        # Rows go between the accesses and the threads: what they share is read outside of that loop.
+        place = types[-1][0] if not params.aligned_to else types[-1][0] - 1
+        builder.reorder(name, {len(builder.state(name).loop) - 1 - len(trivial): place})
+        types = [(p + (p >= place), kind) for p, kind in types]
+        types.append((place, ParallelType.unroll))
+    builder.transform_like(name)
+    for position, parallel_type in types:
+        builder.parallelize(name, position, parallel_type)
+    builder.parallelize_like(name)
+    return place
+
+
+def _is_one_row(builder: ScheduleBuilder, argument: str) -> bool:
+    """Whether an argument is an input of one dim that all rows share."""
+    if argument not in builder.input_names:
+        return False
+    dims = [d for d in builder.state(argument).tensor.visible if not d.is_broadcast]
+    return len(dims) == 1 and is_shared_by_rows(builder, argument)
+
+
+def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
+    """Whether an argument is an input that all rows share. A displaced read (fuser.schedule.analysis.reads) is none."""
+    if argument not in builder.input_names:
+        return False
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    return all(graph.group(d) in reduced for d in builder.state(argument).tensor.visible if not d.is_broadcast)
+
+
+def _reference_name(builder: ScheduleBuilder) -> str:
+    """The result of the first reduction, as `find_rows` takes it: others of the same dims may lack those of one element."""
+    graph = builder.graph()
+    results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
+    return max(results, key=lambda t: concrete_dims(graph, t)).name

@@ -1,0 +1,145 @@
+"""Backward normalisations whose blocks have rows of their own: one pass over the rows, then the sums of all blocks.
+
+Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one trip),
+v, tx, ty, B:
+
+    pass    G -> grid_x, Z -> block_z, O/(G*Z*U) -> serial, U unrolled, I/(v*tx*ty*B) = 1, B unrolled, ty -> block_y,
+            tx -> block_x, v -> vector
+    sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(Z*ty*P) -> serial, P unrolled, Z -> block_z, ty -> block_y
+
+Copies of the rows live outside the loop over U: the loads of all U rows are on their way before the first is used. Values
+along a row alone, such as weights, are loaded once for all rows. What stages share is computed again in each from the copies,
+because registers are what limits the rows in flight.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.sides import SidesPass
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.transforms.place_rows import vectorize_rows
+from fuser.schedule.transforms.vectorize import vectorize
+
+MOST_PARTS_AT_ONCE = 32
+"""Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
+
+
+class RowsPass(SidesPass):
+    """Makes the schedule; one use."""
+
+    params: InnerOuterParams
+
+    def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
+        """The whole schedule."""
+        self.params = p = params
+        b = self.builder
+        # Where the loops over rows begin and end in the reference.
+        self.trips = 1 + (p.side_by_side > 1)
+        self.within = self.trips + 1 + (p.rows > 1)
+        for tensor, dim, low, high in p.bounds:
+            b.ask_extent_within(tensor, dim, low, high)
+        b.ask_blocks_per_sm(p.blocks_per_sm)
+        late, copies, _ = self.compute(p.in_shared, as_computed=p.as_computed)
+        row, column = self.reductions()
+        reference = row[0]
+        for name in (reference, *column):
+            self.order_dims(name)
+        self._cut_rows(reference)
+        b.transform_like(reference, column)
+        parts = [part for name in column for part in self._parts(name)]
+        got = {b.cache_after(part) for part in parts}
+        self.cut_columns(reference, self.within, p.vector, p.across, p.along, p.batch)
+        siblings = {s for name in column for s in b.siblings(name)}
+        after = self.after(column) | late
+        main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
+        others = [n for n in main if n not in b.siblings(reference)]
+        b.transform_like(reference, others)
+        types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
+        if p.side_by_side > 1:
+            types[1] = ParallelType.block_z
+        for position, parallel_type in types.items():
+            b.parallelize(reference, position, parallel_type)
+        b.parallelize_like(reference, -1, others)
+        left = {self._leave(part) for part in parts}
+        asked = self._add_up(column, sorted(((after | siblings) - b.input_names) | got))
+        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
+        if p.vector > 1:
+            vectorize_rows(b, self.placed.values(), misaligned=False)
+        loaded = self.held_copies(copies) & set(main)
+        b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
+        for name in column:
+            b.inline_at(name, asked, True, sorted(got))
+        rows = self.rowwise(loaded)
+        if rows:
+            b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
+        for name in rows if p.ahead else ():
+            b.load_ahead(name, best_effort=True, trips=2 if name in self.placed.values() else 1)
+        return b
+
+    def _cut_rows(self, name: str) -> None:
+        """O -> G, [Z,] O/(G*Z*U), [U]."""
+        b, p = self.builder, self.params
+        self.merge_rows(name)
+        together = p.side_by_side * p.rows
+        b.split(name, 0, p.blocks * together)
+        if together > 1:
+            b.split(name, 1, together)
+        if p.side_by_side > 1 and p.rows > 1:
+            b.split(name, 2, p.rows)
+        b.reorder(name, {0: self.trips})
+
+    def _parts(self, name: str) -> tuple[str, ...]:
+        """The sums that a block has of its own rows."""
+        made = self.builder.rfactor(name, range(1, self.within))
+        return (made,) if isinstance(made, str) else made
+
+    def _leave(self, part: str) -> str:
+        """The copy of such sums in device memory, in accesses as wide as can be."""
+        b = self.builder
+        name = b.cache_after(part)
+        b.set_memory_type(name, GLOBAL_MEMORY)
+        if self.params.vector > 1:
+            innermost = b.innermost(name)
+            wide = max(1, 16 // b.state(name).tensor.dtype.itemsize)
+            if self.params.vector > wide:
+                b.split(name, innermost, wide)
+                innermost += 1
+            b.parallelize(name, innermost, ParallelType.vectorize)
+        return name
+
+    def _add_up(self, column: list[str], after: list[str]) -> int:
+        """Spread the columns over all blocks, and what was left for one of them over threads.
+
+        A thread asks for several parts before it adds the first: else it would wait for each of them. Returns the position of
+        the loop over those.
+        """
+        b, p = self.builder, self.params
+        name = column[0]
+        # G, I, dims of one element
+        count = len(self.along)
+        b.reorder(name, {0: count})
+        for _ in range(count - 1):
+            b.merge(name, 0, 1)
+        b.split(name, 0, p.across)
+        b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks
+        b.split(name, 3, p.along)
+        if p.side_by_side > 1:
+            b.split(name, 3, p.side_by_side)
+        b.split(name, 3, parts_at_once(p.blocks, p.along * p.side_by_side))
+        rest = [n for n in after if n not in b.siblings(name)]
+        b.transform_like(name, rest)
+        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}
+        if p.side_by_side > 1:
+            types[5] = ParallelType.block_z
+        types[5 + (p.side_by_side > 1)] = ParallelType.block_y
+        for position, parallel_type in types.items():
+            b.parallelize(name, position, parallel_type)
+        b.parallelize_like(name, -1, rest)
+        return 4
+
+
+def parts_at_once(blocks: int, threads: int) -> int:
+    """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few turns, all nearly full."""
+    each = -(-blocks // threads)
+    return -(-each // -(-each // MOST_PARTS_AT_ONCE))

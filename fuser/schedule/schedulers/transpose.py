@@ -1,0 +1,416 @@
+"""Segments whose arguments disagree on their fastest dim: tiles are turned in swizzled shared memory.
+
+Let N be the run of dims that is fastest in most bytes, and M the one that is fastest in the others, the *staged* arguments. A
+block works on tiles of M x N. Loops of a tile, with v elements an access and L lanes along a run (constants of each side):
+
+    every tensor       [blocks..., m/Lv, L, v, n/Lv, L, v]
+    computed along N   [blocks..., thread, further accesses, v along n]     thread from (n/Lv, m, L)
+    staged along M     [blocks..., thread, further accesses, v along m]     thread from (m/Lv, n, L)
+
+A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
+memory along N and read along M; whatever is computed is computed along N. Row i of a tile holds its accesses in the order
+j ^ i: the lanes that read one column then meet different banks (fuser.ir.schedule.ScheduleBuilder.swizzle).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
+from fuser.ir.fact_collection import GRID_LIMIT
+from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, row_to_follow
+from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
+from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
+from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
+
+LINE_BYTES = 128
+"""What the lanes along a run read or write together: a cache line."""
+TILE = 64
+"""Elements of a tile along each run, where a line is not longer."""
+THREADS = 256
+ACCESSES = 2
+"""Accesses of a thread to one argument: with eight blocks on an SM they are bytes enough in flight."""
+MOST_ACCESSES = 16
+"""The same where one side is moved element by element: more take registers."""
+WIDE_ITEM = 4
+FULL_WAVES = 12
+"""Bytes of an element for which tiles are those of twice the threads, and how many such tiles an SM has there (H200: f32
+8192x8192 196.2 us with tiles of 32 x 64 by 256 threads, 192.1 of 64 x 64 by 512, 193.0 of those by 256)."""
+_CONCURRENT = 4
+"""Blocks of an SM at once, about."""
+_THREAD_BYTES = 32
+"""Of one argument that is read or written element by element."""
+WARP = 32
+VECTOR_BYTES = 8
+"""Of a thread beside a side that is moved element by element, where tiles have longer lines than a warp or are few (H200: f16
+1363x7168 23.1 us in tiles of 32x64 by eights, by fours in those of 64x64 22.4, 1667x16384 51.5 and 49.5; f32 771x16384 45.2 us
+in tiles of 32x32 by fours, in those of 64x32 by twos 43.8; bf16 255x1000 5.76 us in 32x64, 5.12 in 32x32). Tiles that stay
+those of 32x64 lose by fours: bf16 213x128256 51.1 us by eights, 54.8 by fours."""
+CUT = 4
+"""Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
+1460x50257 135.2 us in tiles of 32x128, 130.7 in those of 64x128 by 512 threads; 269x250003 141.2 us element by element, 125.2,
+120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and 230.7 of 4; bf16 1024x50257 129.7 where the other side
+alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
+CUT_TILE = 128
+"""Most elements of a tile along such rows."""
+CUT_WAVES = 8
+"""Such tiles that an SM has at least (H200: bf16 999x1003 9.5 us, 7.0 by elements in tiles of 32x32)."""
+CUT_ITEM = 4
+"""Bytes of an element from which on a vector at any address takes no more reads than elements."""
+SHORT_RUN = 16
+"""Elements of a run below which tiles would be mostly empty."""
+
+
+class TransposeScheduler:
+    """Accepts pointwise segments with two layouts among the arguments that have every dim."""
+
+    type = SchedulerType.transpose
+    params: ParamsClass = TransposeParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        answer = PointwiseScheduler().accepts(segment)
+        if isinstance(answer, Refused):
+            return answer
+        graph = resolving_graph(segment)
+        reference = reference_output(segment)
+        assert reference is not None
+        displaced = next((r for r in input_reads(segment) if r.name != r.tensor.name), None)
+        if displaced is not None:
+            return Refused(f"{displaced.tensor.name} is read through a slice, pad or gather")
+        full = {g for g in dim_groups(graph, reference) if not g.is_broadcast}
+        fastest = {_fastest(graph, t) for t in _arguments(segment) if full <= {graph.group(d) for d in t.visible}}
+        if len(fastest - {None}) < 2:
+            return Refused("all arguments with every dimension have the same fastest one")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_output(segment)
+        assert reference is not None
+        groups = dim_groups(graph, reference)
+        sizes = {g: inputs.evaluate(g.extent) for g in groups if not g.is_broadcast}
+        arguments = arguments_of(graph, segment, inputs)
+        sides = _sides(arguments, sizes, {t.name for t in segment.output_tensors})
+        if isinstance(sides, Refused):
+            return sides
+        widths = AccessWidths(graph, segment, inputs, arguments, sizes)
+        runs = sides.staged_run, sides.run
+        limits = [ACCESS_BYTES // min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
+        along = [widths.along(sides.proven(run), limit) for run, limit in zip(runs, limits, strict=True)]
+        names = {a.name for a in sides.staged}
+        chosen = {a.name: along[a.name not in names][a.name] for a in arguments}
+        vectors = [
+            max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
+        ]
+        narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
+        aligned_to = ""
+        if vectors[1] == 1 and math.prod(sizes.values()) >= WARP * CUT_TILE * device.sm_count * CUT_WAVES:
+            aligned_to = _cut_at(sides, sizes, segment)
+            if aligned_to:
+                # What is staged has rows at other places for each of its own rows: it is read element by element.
+                vectors = [1, CUT]
+                chosen = dict.fromkeys(chosen, 1)
+                chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
+        # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
+        lengths = [math.prod(sizes[g] for g in run) for run in runs]
+        longest = LINE_BYTES // narrow[0] if aligned_to else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
+        # Narrow accesses make room for long lines, or for tiles that are small: without either they are only more of them.
+        enough_tiles = math.prod(sizes.values()) >= WARP * LINE_BYTES // narrow[1] * device.sm_count * 2
+        if vectors[0] == 1 and not aligned_to and (not enough_tiles or _wide_tile(lengths[0], longest) > WARP):
+            vectors[1] = min(vectors[1], max(2, VECTOR_BYTES // narrow[1]))
+            chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
+        lanes = [
+            min(WARP if v == 1 else LINE_BYTES // (v * n), WARP, _power_of_two(-(-length // v)))
+            for v, n, length in zip(vectors, narrow, lengths, strict=True)
+        ]
+        least = [v * n for v, n in zip(vectors, lanes, strict=True)]
+        tile = [max(min(TILE, _power_of_two(length)), n) for n, length in zip(least, lengths, strict=True)]
+        enough_lines = least[:]
+        if max(vectors) == 1 or aligned_to:
+            # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
+            tile = [least[0], _wide_tile(lengths[1], _THREAD_BYTES * THREADS // (WARP * narrow[1]))]
+            if aligned_to:
+                tile[1] = least[1] = _wide_tile(lengths[1], CUT_TILE)
+                lanes[1] = tile[1] // CUT
+        if vectors[0] == 1 < max(vectors):
+            # What is read element by element comes in long lines, too.
+            enough_lines[0] = tile[0] = max(least[0], _wide_tile(lengths[0], longest))
+        # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
+        wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM
+        enough = math.prod(sizes.values()) >= tile[0] * tile[1] * device.sm_count * FULL_WAVES
+        most_threads = 2 * THREADS if wide and enough else THREADS
+        # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
+        for side in (0, 1):
+            wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 2 if vectors[0] == 1 else 1)
+            few = math.prod(sizes.values()) < tile[0] * tile[1] * wanted
+            many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
+            smallest = min(least[side], WARP) if few and vectors[0] == 1 and not aligned_to else enough_lines[side]
+            if tile[side] > smallest and (few or many):
+                tile[side] = max(tile[side] // 2, smallest)
+        shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
+        if shared > device.shared_per_block:
+            return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
+        most_threads = max(most_threads, tile[0] * tile[1] // (MOST_ACCESSES * min(vectors)))
+        lanes = [min(n, t // v) for n, t, v in zip(lanes, tile, vectors, strict=True)]
+        threads = min(most_threads, *(tile[0] * tile[1] // v for v in vectors))
+        order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
+        counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
+        batch = math.prod(sizes[g] for part in sides.batch for g in part)
+        # Blocks that run at once are neighbours along both runs then: lines that two tiles share are fetched once.
+        across = counts[0] < counts[1] and counts[1] > _CONCURRENT * device.sm_count
+        return TransposeParams(
+            order=order,
+            parts=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
+            tile=(tile[0], tile[1]),
+            vectors=(vectors[0], vectors[1]),
+            lanes=(lanes[0], lanes[1]),
+            widths=tuple((n, w) for n, w in chosen.items() if w > 1),
+            staged=tuple(a.name for a in sides.staged),
+            threads=threads,
+            merged=max(batch, counts[across]) > GRID_LIMIT,
+            across=across,
+            aligned_to=aligned_to,
+            reasons=(
+                f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
+                f"{sides.run[-1].name}",
+                f"tiles of {tile[0]} x {tile[1]}, {shared} bytes of shared memory",
+                *([f"rows are cut into {vectors[1]} elements where {aligned_to} is aligned"] if aligned_to else []),
+            ),
+        )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, TransposeParams)
+        reference = reference_output(segment)
+        assert reference is not None
+        builder = ScheduleBuilder(segment)
+        copies = cache_arguments(builder)
+        loads = {read: made for read, made in copies.items() if read not in builder.output_names}
+        staged_loads = [loads[n] for n in params.staged if n in loads]
+        staged_outputs = [n for n in params.staged if n in builder.output_names]
+        computes = builder.definition(reference.name)
+        assert computes is not None
+        # Copies of what is staged: read along M and stored to shared memory, or stored along N, gathered along M and written.
+        turned_in = [builder.cache_after(n) for n in staged_loads]
+        turned_out = [builder.cache_before(n) for n in staged_outputs]
+        gathered = [builder.cache_before(n) for n in staged_outputs]
+        blocks = _tile(builder, reference.name, params)
+        builder.transform_like(reference.name)
+        for name in turned_in:
+            _allocate(builder, name, blocks, along_m=True)
+        for name in turned_out:
+            _allocate(builder, name, blocks, along_m=False)
+        along_m = [*staged_loads, *turned_in, *gathered, *staged_outputs]
+        along_n = [t.name for t in builder.tensors if t.name not in (*along_m, *builder.input_names)]
+        first_n = reference.name if reference.name in along_n else tensor_inputs(computes)[0].name
+        for first, rest, is_m in ((first_n, along_n, False), (along_m[0], along_m, True)):
+            _thread(builder, first, blocks, params.threads, along_m=is_m)
+            others = [n for n in rest if n != first]
+            if others:
+                builder.transform_like(first, others)
+            for position, parallel_type in enumerate(
+                (*_GRID[3 - blocks :], ParallelType.block_x, ParallelType.unswitch)
+            ):
+                builder.parallelize(first, position, parallel_type)
+            if others:
+                builder.parallelize_like(first, blocks + 2, others)
+        widths = dict(params.widths)
+        vectorize_by(builder, copies, widths, misaligned=bool(params.aligned_to))
+        for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
+            if vector > 1:
+                most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
+                # Vectors that an end of a row cuts are those of what is computed along it.
+                vectorize_by(builder, {n: n for n in names}, most, misaligned=bool(params.aligned_to))
+        # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
+        limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
+        for name in loads.values():
+            if name not in staged_loads:
+                # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
+                depth = blocks + 1 if builder.state(name).extras else blocks
+                limits.append((name, builder.common_loops(name, first_n, depth)))
+        builder.inline_most(limits=limits)
+        return builder
+
+
+_GRID = (ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x)
+
+
+def _arguments(segment: Fusion) -> list[Tensor]:
+    return [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu and t.visible]
+
+
+def _fastest(graph: IterationGraph, t: Tensor) -> Group | None:
+    """The fastest dim of more than one element, as declared."""
+    order = [graph.group(t.visible[d]) for d in memory_order(t.stride_order)]
+    return next((g for g in reversed(order) if not g.is_broadcast), None)
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+@record(eq=False)
+class _Sides:
+    """Which arguments are staged, and the dims of the loops: batch parts, the staged run M, the run N."""
+
+    staged: list[Argument]
+    others: list[Argument]
+    batch: list[list[Group]]
+    staged_run: list[Group]
+    run: list[Group]
+    parts: list[list[Group]]
+
+    @property
+    def order(self) -> list[Group]:
+        return [g for part in (*self.batch, self.staged_run, self.run) for g in part]
+
+    def proven(self, run: Sequence[Group]) -> list[Group]:
+        """The end of a run that every argument sees as one: what was put before it is a run only for some."""
+        return next(p for p in self.parts if p[-1] is run[-1])
+
+
+def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[str]) -> _Sides | Refused:
+    total = math.prod(sizes.values())
+    full = [a for a in arguments if a.seen == total and all(a.stride(g) for g, n in sizes.items() if n != 1)]
+    fastest = {a.name: next((g for g in sizes if sizes[g] != 1 and a.stride(g) == 1), None) for a in full}
+    layouts: dict[Group, list[Argument]] = {}
+    for a in full:
+        group = fastest[a.name]
+        if group is not None:
+            layouts.setdefault(group, []).append(a)
+    if len(layouts) < 2:
+        return Refused("all large arguments have the same fastest dimension")
+    # Most bytes stay as they are; of equals the outputs, which are stored better than they are loaded.
+    ranked = sorted(
+        layouts,
+        key=lambda g: (sum(a.nbytes for a in layouts[g]), sum(a.name in outputs for a in layouts[g])),
+        reverse=True,
+    )
+    n, m = ranked[:2]
+    model, other = (max(layouts[g], key=lambda a: a.nbytes) for g in (n, m))
+    order = sorted(sizes, key=lambda g: -model.stride(g) if sizes[g] != 1 else -math.inf)
+    parts = joined_dims(order, sizes, arguments)
+    run = next(p for p in parts if n in p)
+    staged_run = next(p for p in parts if m in p)
+    batch = [p for p in parts if p is not run and p is not staged_run]
+    # Short runs take in the dims that lie next to them.
+    wide, staged_wide = list(run), list(staged_run)
+    for target, a in ((wide, model), (staged_wide, other)):
+        while batch and math.prod(sizes[g] for g in target) < TILE // 2:
+            neighbour = min(batch, key=lambda p: a.stride(p[-1]))
+            if a.stride(neighbour[-1]) > sizes[target[0]] * a.stride(target[0]):
+                break
+            batch.remove(neighbour)
+            target[:0] = neighbour
+    for target in (wide, staged_wide):
+        length = math.prod(sizes[g] for g in target)
+        if length < SHORT_RUN:
+            return Refused(f"the run along {target[-1].name} has only {length} elements")
+    staged = layouts[m]
+    return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
+
+
+def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
+    """The output at whose aligned places rows along N, which begin anywhere, are cut into vectors; "" where they had better
+    be moved element by element.
+
+    What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
+    three reads cost what vectors save.
+    """
+    run = sides.run
+    outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
+    along = [a for a in sides.others if a.stride(run[-1]) == 1]
+    written = [a.name for a in along if a.name in outputs]
+    is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
+    if not written or is_wide or math.prod(sizes[g] for g in run) < LEAST_VECTORS * CUT:
+        return ""
+    to = row_to_follow(along, run, sizes, CUT, written)
+    if not to:
+        return ""
+    narrow = [a for a in along if a.tensor.dtype.itemsize < CUT_ITEM]
+    places = [
+        {g: s % CUT for g, s in a.strides.items() if g not in run} for a in narrow if len(a.strides) == len(sizes)
+    ]
+    is_one = all(p == places[0] for p in places)
+    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else ""
+
+
+def _power_of_two(value: int) -> int:
+    """The one from `value` on."""
+    return 1 << (max(value, 1) - 1).bit_length()
+
+
+def _wide_tile(length: int, most: int) -> int:
+    """Elements of a tile along a run, a tenth of them outside the run at most."""
+    tile = WARP
+    while tile * 2 <= most and -(-length // (tile * 2)) * tile * 2 * 10 <= length * 11:
+        tile *= 2
+    return tile
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
+    """[blocks..., m/Lv, L, v, n/Lv, L, v] of the reference; returns how many axes count blocks."""
+    builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
+    for at, count in enumerate(params.parts):
+        for _ in range(count - 1):
+            builder.merge(name, at, at + 1)
+    m = len(params.parts) - 2
+    # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
+    cut = 1 if params.aligned_to else 0
+    if cut:
+        builder.split_aligned(name, m + 1, params.vectors[1], params.aligned_to)
+    builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
+    builder.split(name, m, params.tile[0])
+    builder.reorder(name, {m + 1: m + 2})
+    if params.across:
+        builder.reorder(name, {m: m + 1})
+    for side, at in ((1, m + 3), (0, m + 2)):
+        is_cut = side * cut
+        builder.split(name, at, params.lanes[side] * params.vectors[side] ** (1 - is_cut))
+        if not is_cut:
+            builder.split(name, at + 1, params.vectors[side])
+    blocks = m + 2
+    while blocks > (1 if params.merged else 3):
+        builder.merge(name, 0, 1)
+        blocks -= 1
+    return blocks
+
+
+def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool) -> None:
+    """Shared memory in rows along M or N, the accesses of a row swizzled by the place of the row."""
+    builder.set_memory_type(name, MemoryType.shared)
+    outer, inner = (3, 0) if along_m else (0, 3)
+    axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
+    # Dims of one element stand behind.
+    axes += [i for i, a in enumerate(builder.state(name).loop) if i >= len(axes) and not a.is_reduction]
+    builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
+    builder.swizzle(name, blocks + 1, blocks + 4)
+
+
+def _thread(builder: ScheduleBuilder, name: str, blocks: int, threads: int, *, along_m: bool) -> None:
+    """[blocks..., thread, further accesses, v]: lanes go along the run, then across it, then to its next line."""
+    # The axes after the blocks are m/Lv, L, v, n/Lv, L, v.
+    order = [0, 3, 4, 5, 1, 2] if along_m else [3, 0, 1, 2, 4, 5]
+    builder.reorder(name, {blocks + axis: blocks + position for position, axis in enumerate(order)})
+    for _ in range(4):
+        builder.merge(name, blocks, blocks + 1)
+    builder.split(name, blocks, threads)
+    builder.reorder(name, {blocks: blocks + 1})

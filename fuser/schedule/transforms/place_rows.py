@@ -1,0 +1,132 @@
+"""Rows in shared memory: the verbs that copy them there asynchronously, and have each stage read them.
+
+Loops, with the names of `inner_persistent`, G blocks that go over the rows, and U accesses that are unrolled:
+
+    G -> grid_x, K/G serial, R/(v*tx*B*C) = 1, C -> grid_y, B/U serial, U unrolled, tx -> block_x, v -> vector
+
+Each thread copies what it reads itself: no barrier stands between copy and reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion import Pointwise, tensor_inputs, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.stages import reduced_groups_of
+from fuser.schedule.params import InnerPersistentParams
+
+UNROLLED = 4
+"""Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""
+
+
+def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
+    """Put a copy of each row tensor into shared memory, between the input and its copy in registers; names of those made."""
+    placed: list[str] = []
+    for name in params.in_shared:
+        if name not in copies:
+            continue
+        # Other reads of the row, at gathered indices, are of elements that other threads copy.
+        if name in params.realigned:
+            made = builder.cache_after(name, cached_uses=[copies[name]])
+            builder.set_memory_type(made, MemoryType.shared)
+        else:
+            made = builder.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]])
+        placed.append(made)
+    return placed
+
+
+def pass_through_registers(builder: ScheduleBuilder, placed: Iterable[str]) -> None:
+    """A copy in registers before each row in shared memory that no asynchronous copy fills."""
+    for name in placed:
+        made = builder.definition(name)
+        if made is not None and builder.state(name).op_type is not LoadStoreOpType.cp_async:
+            builder.cache_after(tensor_inputs(made)[0].name, cached_uses=[name])
+
+
+def unrolled(batch: int) -> int:
+    """The largest number of accesses up to `UNROLLED` that divides those of a thread."""
+    return next(u for u in range(min(UNROLLED, batch), 0, -1) if batch % u == 0)
+
+
+def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligned: bool) -> None:
+    """One access for each vector: copies to shared memory, and from there to registers in each stage.
+
+    misaligned   the ends of a row may cut vectors
+    """
+    for name in placed:
+        source = builder.definition(name)
+        assert source is not None
+        loaded = [t.name for t in tensor_inputs(source) if t.name not in builder.input_names]
+        readers = [t.name for t in builder.consumers(name)]
+        for each in (*loaded, name, *readers):
+            state, innermost = builder.state(each), builder.innermost(each)
+            if state.parallel_type(state.loop[innermost]) is not ParallelType.vectorize:
+                builder.parallelize(each, innermost, ParallelType.vectorize)
+            if misaligned:
+                builder.allow_misaligned(each)
+
+
+def inline_rows(
+    builder: ScheduleBuilder,
+    placed: list[str],
+    *,
+    persistent: bool,
+    apart: Collection[str] = (),
+) -> None:
+    """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
+    over many, and what is to be `apart` outside of all loops."""
+    ahead = _of_a_row(builder)
+    if not persistent and not apart:
+        builder.inline_most(limits=ahead)
+        return
+    outside = (*apart, *(placed if persistent else ()))
+    builder.inline_most(
+        [t.name for t in builder.tensors if t.name not in outside and t.name not in builder.input_names], ahead
+    )
+    for name in apart:
+        builder.load_first(name)
+    if not persistent:
+        return
+    for name in placed:
+        builder.inline_at(name, 2, selected=[name])
+        # As many rows as blocks go over them, which facts may say, leave no next row, and no loop.
+        builder.load_ahead(name, best_effort=True)
+
+
+def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
+    """What a single row has one of, and no loop: in those over its elements it would be computed for each of them, quotients
+    and roots one after the other where elements are tested."""
+    return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]
+
+
+def take_together(builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
+    """Split off, as the last loop, the rows that a thread works on at once: those of a block, `vector` rows apart.
+
+    Whatever the pitch is, rows so far apart begin at the same place behind an aligned one.
+    """
+    apart = params.vector if params.aligned_to else 1
+    builder.split(name, 0, apart)
+    builder.split(name, 0, params.together)
+    last = len(builder.state(name).loop) - 1
+    builder.reorder(name, {1: last})
+    builder.merge(name, 0, 1)
+
+
+def inline_together(builder: ScheduleBuilder, copies: Iterable[str], rows: int) -> None:
+    """Every stage in its own loops; outside of the loop over the rows of a thread, which is number `rows`, what they share is
+    read, and what each row has one of is computed. `copies`: of the inputs in registers."""
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    places: dict[str, int] = {}
+    for copy in copies:
+        axes = builder.state(copy).loop
+        if rows < len(axes) and axes[rows].is_broadcast:
+            places[copy] = rows
+    for expr in builder.exprs:
+        target = tensor_outputs(expr)[0]
+        is_full = any(graph.group(d) in reduced and not d.is_broadcast for d in target.visible)
+        if isinstance(expr, Pointwise) and not is_full:
+            places[target.name] = min(1, len(builder.state(target.name).loop))
+    builder.inline_most(limits=[*places.items()])

@@ -1,0 +1,76 @@
+"""Copies of arguments, and accesses of several elements: the verbs that the schedules of all schedulers begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import tensor_outputs
+from fuser.ir.integers import const
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.reads import displaced_name, is_displaced
+
+
+def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
+    """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
+
+    A slice, pad or gather of an input is a copy as it stands, under the name of that read (`analysis/reads.py`). Those of
+    inputs that are `held` read the copy of all of it.
+    """
+    copies: dict[str, str] = {}
+    for t in builder.fusion.input_tensors:
+        uses = [] if t.is_cpu else builder.uses(t.name)
+        direct = uses if t.name in held else [e for e in uses if not is_displaced(e, t)]
+        copies |= {displaced_name(e, t): tensor_outputs(e)[0].name for e in uses if e not in direct}
+        if direct:
+            copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(uses) else ())
+    reads = {made: read for read, made in copies.items()}
+    for t in builder.fusion.output_tensors:
+        if t.name not in builder.input_names:
+            # What others read of an output stays in registers: whoever stores an element need not be the one that reads it.
+            before = builder.cache_before(t.name, move_uses=bool(builder.uses(t.name)))
+            if t.name in reads:
+                copies[reads[t.name]] = before
+            copies[t.name] = t.name
+    return copies
+
+
+def split_vector(builder: ScheduleBuilder, name: str, axis: int, vector: int, aligned_to: str) -> None:
+    """Cut an axis into vectors: at its multiples of `vector`, or at those of an argument's memory."""
+    if aligned_to:
+        builder.split_aligned(name, axis, vector, aligned_to)
+    else:
+        builder.split(name, axis, vector)
+
+
+def vectorize(
+    builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str], *, misaligned: bool = False
+) -> None:
+    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it).
+
+    misaligned   they may begin anywhere, and be cut by the ends of a row
+    """
+    for argument in arguments:
+        name = copies.get(argument)
+        if name is not None:
+            builder.parallelize(name, builder.innermost(name), ParallelType.vectorize)
+            if misaligned:
+                builder.allow_misaligned(name)
+
+
+def vectorize_by(
+    builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int], *, misaligned: bool = False
+) -> None:
+    """The same with an own width for each argument, a divisor of the axis: a wider type needs several accesses."""
+    for argument, width in widths.items():
+        name = copies.get(argument)
+        if name is None:
+            continue
+        innermost = builder.innermost(name)
+        if misaligned:
+            builder.parallelize(name, innermost, ParallelType.serial)
+            builder.allow_misaligned(name)
+        if builder.state(name).loop[innermost].extent is not const(width):
+            builder.split(name, innermost, width)
+            innermost += 1
+        builder.parallelize(name, innermost, ParallelType.vectorize)

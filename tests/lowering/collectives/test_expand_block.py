@@ -1,0 +1,90 @@
+"""Threads of a block: which protocol is taken for which threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import ONE, ZERO, const
+from fuser.ir.kernel import Buffer, For, Literal, Reduce, Shuffle, walk
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.collectives.spread_joins import spread_groups
+from tests.harness import check, integers
+from tests.kernel_corpus import BX, BY, BZ, GX, SERIAL, schedule_axes
+from tests.lowering.collectives.row_sums import count, row_sum
+
+Float, Int32 = DataType.Float, DataType.Int32
+
+
+@pytest.mark.parametrize("block", [64, 128])
+def test_several_warps_meet_in_one_slot_each(block: int) -> None:
+    kernel = row_sum(block, (GX, SERIAL, BX))
+    assert count(kernel, Shuffle) == 5
+    (size,) = (kernel.plan.shared_bytes,)
+    assert size.value == 16  # up to four numbers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block", "shuffles"),
+    [(DataType.Double, 640, 20), (DataType.Float, 512, 9), (DataType.Float, 640, 10), (DataType.Float, 224, 5)],
+)
+def test_pairs_of_warps_are_joined_by_lanes(dtype: DataType, block: int, shuffles: int) -> None:
+    """Of Double for any number of warps, lanes without a slot have zeros; of Float, which become Doubles, those of more than
+    eight."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r = b.reduction("sum", x, [1], dtype)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, block)
+    schedule_axes(s, r.name, (GX, SERIAL, BX))
+    kernel = check(s, [integers((3, 1500), dtype)], seeds=(0, 1))
+    assert count(kernel, Shuffle) == shuffles
+
+
+@pytest.mark.parametrize("block", [3, 20, 33, 48])
+def test_other_blocks_exchange_every_partial(block: int) -> None:
+    kernel = row_sum(block, (GX, SERIAL, BX))
+    assert count(kernel, Shuffle) == 0
+    assert kernel.plan.shared_bytes.value >= 4 * block
+
+
+def test_rows_across_y() -> None:
+    kernel = row_sum(32, (GX, BX, SERIAL, BY), rows=8)
+    assert count(kernel, Shuffle) == 2  # the reduced axis is not the fastest one: four threads of a row are in a warp
+
+
+def test_two_reduced_axes_of_a_block() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Int32, [-1, 4, 16])
+    r = b.reduction("sum", x, [1, 2], Int32)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    schedule_axes(s, r.name, (GX, BY, BX))
+    assert count(check(s, [integers((3, 4, 16), Int32)]), Shuffle) == 5
+    s = ScheduleBuilder(b.freeze())
+    schedule_axes(s, r.name, (BX, BY, BZ))
+    check(s, [integers((3, 4, 16), Int32)])
+
+
+@pytest.mark.parametrize(("threads", "elements"), [(8, 4), (16, 4), (4, 8), (2, 16), (32, 1)])
+def test_threads_of_a_group_share_its_elements(threads: int, elements: int) -> None:
+    """Each element is joined once in a block, not once by every thread; by many threads in two steps."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r = b.reduction("sum", x, [0], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, elements)
+    s.split(r.name, 1, 32)
+    s.split(r.name, 0, threads)
+    schedule_axes(s, r.name, (SERIAL, BY, GX, BX, SERIAL))
+    s.reorder(r.name, {2: 0, 3: 1})
+    kernel = check(s, [integers((37, 150))], seeds=(0, 1))
+    loops = [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and str(f.start) == "1"]
+    partial = Buffer("t1_partial", Float, MemoryType.local, const(elements))
+    joined = Reduce((partial,), "add", (Literal(0.0, Float),), (BY,), (), False, ZERO, ONE, "t1")
+    groups = spread_groups(joined, const(threads), const(8))
+    assert len(loops) == (2 if groups else max(1, elements // threads))

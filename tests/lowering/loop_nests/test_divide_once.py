@@ -1,0 +1,77 @@
+"""One division for the elements of a thread."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import Int, symbol
+from fuser.ir.kernel import For, walk
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.loop_nests.divide_once import divide_once
+from tests.harness import check, collect_facts, integers
+from tests.kernel_corpus import BX, GX, UNROLL, spread
+
+A, K = symbol("a", 0, 10_000), symbol("i", 0, 7)
+J = symbol("j", 0, 1)
+N, SHORT = symbol("n", 8, 300), symbol("m", 1, 300)
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [(8 * A + K) % N, (8 * A + K) // N, 3 * ((8 * A + K) % N) + (8 * A + K) // N * 5 + K, (8 * A + K) % N * N + A],
+)
+def test_offsets_stay(offset: Int) -> None:
+    made = divide_once(offset, {K})
+    assert made is not offset
+    # A second index, of whole threads, stays where it is.
+    far = offset.substitute({A: A + 100 * J})
+    assert divide_once(far, {J, K}) is made.substitute({A: A + 100 * J})
+    draw = random.Random(0)
+    for _ in range(2000):
+        n = draw.choice((8, 9, 13, 257, 300))
+        values = {A: draw.randrange(0, 10_000), K: draw.randrange(8), N: n}
+        assert made.evaluate(values) == offset.evaluate(values)
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        (8 * A + K) % SHORT,  # shorter than a thread's elements
+        (8 * A + 2 * K) % N,
+        (A * K) % N,
+        (8 * A + 2 * K) // N,
+        A % N + K,
+        8 * A + K,
+        (A + K) % (N + K),
+    ],
+)
+def test_offsets_that_keep_their_divisions(offset: Int) -> None:
+    assert divide_once(offset, {K}) is offset
+    assert divide_once((8 * A + K) % N, set()) is (8 * A + K) % N
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (7, 13), (3, 257), (1, 300)])
+def test_rows_beside_one_run(shape: tuple[int, int]) -> None:
+    """A vector beside a matrix that is one run, four elements a thread, on the simulator."""
+    b = FusionBuilder()
+    x, v = b.input_tensor(DataType.Float, [-1, -1]), b.input_tensor(DataType.Float, [-1])
+    out = b.pointwise("add", [x, b.broadcast(v, [True, False])], DataType.Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.ask_extent_within(v.name, 0, 8, 1000)
+    s.merge(out.name, 0, 1)
+    s.split(out.name, 0, 8)
+    s.split(out.name, 0, 32)
+    spread(s, out.name, (GX, BX, UNROLL))
+    arrays = [integers(shape), integers(shape[1:])]
+    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    lanes = {st.symbol for st in walk(kernel.body) if isinstance(st, For) and st.unroll}
+    read = {o for st in walk(kernel.body) for b, o in stmt_reads(st) if b.name == v.name}
+    assert read
+    assert all(divide_once(o, lanes) is o or shape[0] == 1 for o in read)
+    assert any(o.symbols & lanes for o in read)

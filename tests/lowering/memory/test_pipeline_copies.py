@@ -1,0 +1,393 @@
+"""Asynchronous copies to shared memory: what they lower to, values, what is refused, and what a missing wait is reported as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser.codegen.generate import generate_cuda
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion import Pointwise, Tensor, is_copy
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    BlockBarrier,
+    Comment,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    walk,
+)
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.verify_kernel import verify_kernel
+from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
+from fuser.lowering.checks.pass_result import Findings, PassResult
+from fuser.lowering.kernel_rewrites import map_body
+from fuser.runtime import nvrtc
+from fuser.schedule.analysis.stages import keep_stages
+from fuser.simulator.errors import Kind, SimulatorError
+from tests.harness import Lowered, check, collect_facts, integers, run
+from tests.kernel_corpus import Case
+from tests.mutation import Judge, Verdict, What, describe, mutants
+
+GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
+Float = DataType.Float
+
+
+def rows_in_shared_memory(
+    length: int,
+    threads: int,
+    *,
+    blocks: int = 0,
+    dtype: DataType = Float,
+    vector: int = 4,
+    ahead: bool = True,
+    trips: int = 1,
+    rows: int = -1,
+) -> ScheduleBuilder:
+    """x - max(row) + sum(x - max(row)) with the row in shared memory; `blocks` that go over the rows, 0 for one of each."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [rows, length])
+
+    def wide(t: Tensor) -> Tensor:
+        return b.broadcast(t, [False, True])
+
+    top = b.reduction("max", x, [1], dtype)
+    total = b.reduction("sum", b.pointwise("sub", [x, wide(top)], dtype), [1], dtype)
+    out = b.pointwise("add", [b.pointwise("sub", [x, wide(top)], dtype), wide(total)], dtype)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    placed = s.cache_after(x.name, LoadStoreOpType.cp_async)
+    s.cache_after(placed)
+    s.cache_before(out.name)
+    keep_stages(s, inputs_only=True)
+    s.split(top.name, 1, vector)
+    s.split(top.name, 1, threads)
+    if blocks:
+        s.split(top.name, 0, blocks)
+    s.transform_like(top.name)
+    s.parallelize(top.name, int(blocks > 0), GX)
+    s.parallelize(top.name, int(blocks > 0) + 2, BX)
+    s.parallelize_like(top.name)
+    for t in s.tensors:
+        expr = s.definition(t.name)
+        reads = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] is s.state(placed).tensor
+        if vector > 1 and (reads or t.name in (placed, out.name)):
+            s.parallelize(t.name, -1, VECTOR)
+    s.inline_most([t.name for t in s.tensors if t.name != placed and t.name not in s.input_names])
+    if blocks:
+        s.inline_at(placed, 1, selected=[placed])
+        if ahead:
+            s.load_ahead(placed, trips=trips)
+    return s
+
+
+def lowered(s: ScheduleBuilder, rows: int = 7) -> tuple[Lowered, list[np.ndarray]]:
+    t = s.fusion.input_tensors[0]
+    length = t.visible[1].extent.value
+    x = [integers((rows, length), t.dtype)]
+    return Lowered.of(s, collect_facts(s.fusion, x)), x
+
+
+def count(kernel: Kernel, kind: type[Stmt]) -> int:
+    return sum(isinstance(s, kind) for s in walk(kernel.body))
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3, 20])
+@pytest.mark.parametrize("threads", [8, 32, 96])
+@pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (Float, 1), (DataType.BFloat16, 8), (DataType.BFloat16, 2)])
+def test_values(blocks: int, threads: int, dtype: DataType, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(threads * vector * 3, threads, blocks=blocks, dtype=dtype, vector=vector)
+    kernel = check(s, [integers((7, threads * vector * 3), dtype, low=-1, high=1)], seeds=(0, 1))
+    # Rows of three pieces are read piece by piece.
+    waits = 3 if blocks else 1
+    assert (count(kernel, AsyncCopy), count(kernel, AsyncWait)) == (2 if blocks else 1, waits)
+    assert kernel.shared_offsets["t0_cache_after_0"].value % 16 == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 20])
+@pytest.mark.parametrize(("length", "vector"), [(96, 4), (96, 1), (32, 4), (544, 4)])
+def test_two_trips_ahead(blocks: int, length: int, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(length, 8, blocks=blocks, vector=vector, trips=2)
+    kernel = check(s, [integers((7, length), low=-1, high=1)], seeds=(0, 1))
+    assert count(kernel, AsyncCopy) == 3, "of the first two trips, and of the one after the next"
+    pieces = length // (8 * vector)
+    groups = pieces if 2 <= pieces <= 16 else 1
+    waits = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
+    assert waits == [*range(2 * groups - 1, groups - 1, -1)], "those of the next trip may be on their way"
+    allocated = next(s.buffer for s in walk(kernel.body) if isinstance(s, Allocate) and s.buffer.is_shared)
+    assert allocated.size.value == 2 * length
+
+
+@pytest.mark.parametrize("length", [96, 32])
+def test_no_copy_is_written_for_a_trip_that_there_never_is(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trips, both of which begin before the loop."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(length, 8, blocks=3, trips=2, rows=6)
+    kernel = check(s, [integers((6, length), low=-1, high=1)], seeds=(0, 1))
+    assert count(kernel, AsyncCopy) == 2
+
+
+@pytest.mark.parametrize("late", range(3, 6))
+def test_a_wait_for_one_piece_too_few_of_two_trips_is_reported(late: int) -> None:
+    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=3, trips=2))
+
+    def later(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
+
+    error = run(replace(made, kernel=changed(made.kernel, later)), inputs).error
+    assert error is not None
+    assert error.kind is Kind.uninitialised_read
+
+
+def test_a_trip_in_the_place_of_another_is_reported() -> None:
+    """All trips in one place: the copies of the next but one overtake the reads of the next."""
+    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=2, trips=2))
+
+    def same(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, AsyncCopy):
+            return None
+        return (AsyncCopy(s.dst, s.dst_index % 96, s.src, s.src_index, s.width, s.cache),)
+
+    assert run(replace(made, kernel=changed(made.kernel, same)), inputs).error is not None
+
+
+def test_a_trip_ahead_without_the_verb_waits_in_each_trip() -> None:
+    s = rows_in_shared_memory(96, 8, blocks=3, ahead=False)
+    kernel = check(s, [integers((7, 96))])
+    assert (count(kernel, AsyncCopy), count(kernel, AsyncCommit), count(kernel, AsyncWait)) == (1, 1, 1)
+
+
+def test_the_next_row_is_copied_behind_the_last_read_of_each_piece() -> None:
+    kernel = lowered(rows_in_shared_memory(1024, 32, blocks=3))[0].kernel
+    loops = [s for s in walk(kernel.body) if isinstance(s, For) and any(isinstance(x, AsyncCopy) for x in walk(s.body))]
+    first, row, last = loops
+    assert last in row.body
+    assert count(kernel, AsyncCommit) == 2
+    assert all(loop.body[-1].__class__ is AsyncCommit for loop in (first, last)), "the copies of a piece are a group"
+    waits = [s.pending for s in row.body if isinstance(s, AsyncWait)]
+    assert waits == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert count(kernel, BlockBarrier) == 0
+
+
+def rows_of_odd_length(dtype: DataType, vector: int) -> ScheduleBuilder:
+    s = rows_in_shared_memory(1001, 64, dtype=dtype, vector=vector)
+    for t in s.tensors:
+        expr = s.definition(t.name)
+        if isinstance(expr, Pointwise) and is_copy(expr):
+            s.allow_misaligned(t.name)
+    return s
+
+
+@pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (DataType.Double, 2)])
+def test_elements_of_four_bytes_or_more_are_copied_asynchronously_wherever_they_begin(
+    dtype: DataType, vector: int
+) -> None:
+    kernel, inputs = lowered(rows_of_odd_length(dtype, vector))
+    copies = [s for s in walk(kernel.kernel.body) if isinstance(s, AsyncCopy)]
+    sides = [s for s in walk(kernel.kernel.body) if isinstance(s, If) and s.orelse]
+    whole = [c for s in sides for c in walk(s.then) if isinstance(c, AsyncCopy) and c.width == vector]
+    assert {s.width for s in copies} == {1, vector}
+    assert all(s in whole for s in copies if s.width == vector), "only of rows that begin where a vector does"
+    run(kernel, inputs).check()
+
+
+def test_rows_that_are_copied_by_element_are_told_of() -> None:
+    """Rows of odd length begin anywhere: no vector of one is an asynchronous copy, and neither is an element of two bytes."""
+    kernel, inputs = lowered(rows_of_odd_length(DataType.BFloat16, 8))
+    assert count(kernel.kernel, AsyncCopy) == 0
+    run(kernel, inputs).check()
+    notes = [c.text for c in walk(kernel.kernel.body) if isinstance(c, Comment)]
+    assert notes == [
+        "t0_cache_after_0 is not copied asynchronously: its accesses begin anywhere, and each element stands under a test of "
+        "its own"
+    ]
+    assert not any(isinstance(c, Comment) for c in walk(lowered(rows_in_shared_memory(1024, 64))[0].kernel.body))
+
+
+def test_vectors_that_are_there_or_not_are_waited_for_piece_by_piece() -> None:
+    """Unlike those that the ends of a row cut, which take code for both."""
+    kernel = check(rows_in_shared_memory(156, 8, blocks=3), [integers((7, 156), low=-1, high=1)])
+    assert any(isinstance(s, If) and any(isinstance(c, AsyncCopy) for c in walk(s.then)) for s in walk(kernel.body))
+    assert [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)] == [4, 3, 2, 1, 0]
+
+
+def test_rows_of_many_pieces_are_waited_for_as_a_whole() -> None:
+    kernel = check(rows_in_shared_memory(544, 8, blocks=3), [integers((7, 544))])
+    assert (count(kernel, AsyncWait), count(kernel, AsyncCommit)) == (1, 2)
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_a_wait_for_one_piece_too_few_is_reported(late: int) -> None:
+    """Each of the waits, by the simulator and by the invariant."""
+    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=3))
+
+    def later(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
+
+    kernel = changed(made.kernel, later)
+    error = run(replace(made, kernel=kernel), inputs).error
+    assert error is not None
+    assert error.kind is Kind.uninitialised_read
+    found = Findings()
+    copies_are_waited_for(PassResult(kernel.body), found)
+    assert found.marks
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_text_compiles(arch: str, blocks: int) -> None:
+    kernel = lowered(rows_in_shared_memory(1024, 64, blocks=blocks))[0].kernel
+    source = generate_cuda(kernel)
+    assert "cp.async.cg" in source.text
+    result = nvrtc.compile_to_cubin(source.text, [source.entry], arch, ["-DFUSER_MAX_THREADS=256"])
+    resources = result.resources[source.entry]
+    assert resources.spill_bytes == resources.stack_bytes == 0
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def changed(kernel: Kernel, rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> Kernel:
+    body = map_body(kernel.body, rewrite)
+    assert body is not kernel.body
+    return replace(kernel, body=body)
+
+
+def without(kind: type[Stmt]) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
+    return lambda s: () if isinstance(s, kind) else None
+
+
+def reported(s: ScheduleBuilder, rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> SimulatorError:
+    made, inputs = lowered(s)
+    error = run(replace(made, kernel=changed(made.kernel, rewrite)), inputs).error
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_missing_wait_is_reported(blocks: int) -> None:
+    error = reported(rows_in_shared_memory(96, 8, blocks=blocks), without(AsyncWait))
+    assert error.kind is Kind.uninitialised_read
+    assert "on its way" in str(error)
+    assert error.second is not None
+    assert error.second.buffer == "t0_cache_after_0"
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_missing_commit_is_reported(blocks: int) -> None:
+    error = reported(rows_in_shared_memory(96, 8, blocks=blocks), without(AsyncCommit))
+    assert error.kind is Kind.uninitialised_read
+
+
+def test_a_wait_for_too_few_groups_is_reported() -> None:
+    error = reported(rows_in_shared_memory(96, 8), lambda s: (AsyncWait(1),) if isinstance(s, AsyncWait) else None)
+    assert error.kind is Kind.uninitialised_read
+
+
+@pytest.mark.parametrize(("blocks", "trips"), [(0, 1), (3, 1), (2, 2)])
+def test_every_missing_barrier_commit_and_wait_is_reported(blocks: int, trips: int) -> None:
+    def make() -> ScheduleBuilder:
+        return rows_in_shared_memory(96, 8, blocks=blocks, trips=trips)
+
+    case = Case(f"rows_in_shared_memory_{blocks}", "copies", make, (((7, 96),),))
+    made, _ = lowered(make())
+    judge = Judge(case, made)
+    found = [m for m in mutants(made.kernel) if m.what is What.barrier]
+    assert {"AsyncCommit", "AsyncWait"} <= {m.key for m in found}
+    for mutant in found:
+        verdict, evidence = judge.verdict(mutant)
+        assert verdict is Verdict.reported, f"{evidence}\n{describe(case, mutant)}"
+
+
+def test_a_copy_that_overtakes_a_read_is_reported() -> None:
+    """The copy for the next row in front of the last read of this one."""
+
+    def early(s: Stmt) -> tuple[Stmt, ...] | None:
+        if (
+            isinstance(s, For)
+            and any(isinstance(x, AsyncCopy) for x in walk(s.body))
+            and s.body[0].__class__ is not For
+        ):
+            copies = [x for x in s.body if any(isinstance(y, AsyncCopy) for y in walk((x,)))]
+            if copies and copies[0] is not s.body[0] and not any(isinstance(x, AsyncWait) for x in s.body):
+                rest = [x for x in s.body if x is not copies[0]]
+                return (For(s.symbol, s.start, s.stop, s.step, (copies[0], *rest), s.unroll),)
+        return None
+
+    assert reported(rows_in_shared_memory(96, 8, blocks=3), early).kind is Kind.uninitialised_read
+
+
+def test_a_copy_that_nobody_waits_for_is_reported() -> None:
+    def again(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (s, s) if isinstance(s, AsyncCopy) else None
+
+    made, inputs = lowered(rows_in_shared_memory(96, 8))
+    copies = [s for s in walk(made.kernel.body) if isinstance(s, For) and isinstance(s.body[0], AsyncCopy)]
+    kernel = replace(made.kernel, body=(*made.kernel.body, copies[0]))
+    error = run(replace(made, kernel=kernel), inputs).error
+    assert error is not None
+    assert error.kind is Kind.lost_copy
+    assert run(replace(made, kernel=changed(made.kernel, again)), inputs).error is None
+
+
+def test_a_thread_that_reads_what_another_copied_needs_a_barrier() -> None:
+    made, inputs = lowered(rows_in_shared_memory(96, 8))
+
+    def shifted(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, AsyncCopy):
+            return None
+        place = (s.dst_index + 4) % 96
+        return (AsyncCopy(s.dst, place, s.src, (s.src_index + 4) % (7 * 96), s.width),)
+
+    error = run(replace(made, kernel=changed(made.kernel, shifted)), inputs).error
+    assert error is not None
+    assert error.kind is Kind.race
+
+
+def test_the_invariant_sees_a_missing_wait() -> None:
+    kernel = lowered(rows_in_shared_memory(96, 8, blocks=3))[0].kernel
+    for body, is_found in ((kernel.body, False), (changed(kernel, without(AsyncWait)).body, True)):
+        found = Findings()
+        copies_are_waited_for(PassResult(body), found)
+        assert bool(found.marks) is is_found
+
+
+def test_the_verifier_refuses_what_is_no_copy_to_shared_memory() -> None:
+    kernel = lowered(rows_in_shared_memory(96, 8))[0].kernel
+
+    def narrow(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (AsyncCopy(s.dst, s.dst_index, s.src, s.src_index, 8),) if isinstance(s, AsyncCopy) else None
+
+    with pytest.raises(InternalError, match="copies 32 bytes at once"):
+        verify_kernel(changed(kernel, narrow), is_final=True)
+    with pytest.raises(InternalError, match="nobody waits for this copy"):
+        verify_kernel(changed(kernel, without(AsyncWait)), is_final=True)
+
+
+def test_refusals() -> None:
+    with pytest.raises(SchedulingError, match="2 bytes from global to shared"):
+        lowered(rows_in_shared_memory(24, 8, dtype=DataType.BFloat16, vector=1))
+    s = rows_in_shared_memory(96, 8)
+    with pytest.raises(SchedulingError, match="is no input in device memory"):
+        s.cache_after(s.fusion.output_tensors[0].name, LoadStoreOpType.cp_async)
+    s.load_ahead("t0_cache_after_0")
+    with pytest.raises(SchedulingError, match="cannot be copied a trip ahead"):
+        lowered(s)
+    with pytest.raises(SchedulingError, match="3 trips ahead: one in registers, two in shared memory"):
+        s.load_ahead("t0_cache_after_0", trips=3)
+    s = rows_in_shared_memory(96, 8)
+    s.set_memory_type("t0_cache_after_0", MemoryType.local)
+    with pytest.raises(SchedulingError, match="from global to local memory"):
+        lowered(s)

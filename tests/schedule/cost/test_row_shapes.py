@@ -1,0 +1,73 @@
+"""Shapes of rows in registers: they hold the row, and a processor holds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.ir.dtypes import DataType
+from fuser.schedule.cost.row_shapes import RowShape, batches_of, choose_row_shape, shape_of_exponentials, threads_for
+from fuser.schedule.params import Refused
+from tests.schedule.cost.test_rows_over_grid import proposed
+from tests.schedule.schedulers.test_inner_persistent import H200, softmax
+
+
+@pytest.mark.parametrize(
+    "length", [1, 7, 32, 33, 1000, 3072, 4096, 5120, 12288, 16384, 32768, 50257, 128256, 250003, 1 << 20]
+)
+@pytest.mark.parametrize("vector", [1, 4, 8])
+@pytest.mark.parametrize("rows", [1, 100, 16384])
+def test_row_shapes(length: int, vector: int, rows: int) -> None:
+    shape = choose_row_shape(length, rows, vector, 4, 2, 2, H200)
+    if isinstance(shape, Refused):
+        assert length > 16 * 32768
+        return
+    held = shape.threads * shape.batch * vector
+    assert held * shape.cluster >= length
+    assert held * (shape.cluster - 1) < length, "no block of a cluster is idle"
+    assert shape.threads % 32 == 0 or (shape.threads < 32 and shape.threads & (shape.threads - 1) == 0)
+    assert shape.threads * shape.rows <= 1024
+    assert shape.registers * shape.threads * shape.rows <= 65536
+
+
+@pytest.mark.parametrize(
+    ("length", "rows", "shape"),
+    [
+        (16384, 68, (256, 8, 4)),  # 12.4 us, 18.0 in shared memory
+        (16384, 1000, (256, 8, 4)),  # 80.9 us, 101.9
+        (5120, 101, (256, 5, 2)),  # 8.3 us, 9.3
+        (50258, 100, (256, 7, 16)),  # 39.4 us, 53.6
+        (128256, 23, (512, 8, 16)),  # 30.6 us, 35.5
+    ],
+)
+def test_exponentials_of_doubles_are_kept(length: int, rows: int, shape: tuple[int, int, int]) -> None:
+    """Softmax on an H200."""
+    found = shape_of_exponentials(length, rows, 2, 8, 8, H200)
+    assert found is not None
+    assert (found.threads, found.batch, found.cluster) == shape
+
+
+def test_rows_of_few_doubles_are_not_crowded() -> None:
+    """What their temporaries may take is not kept: rms_norm f64 100003x64 takes 29 us so, 65 in shared memory."""
+    shape = choose_row_shape(64, 100003, 2, 8, 8, 8, H200)
+    assert isinstance(shape, RowShape)
+    assert not shape.is_crowded(2, 8, 8, is_double=True)
+
+
+@pytest.mark.parametrize("accesses", [1, 2, 31, 32, 33, 64, 100, 513, 4096, 6283, 31251])
+@pytest.mark.parametrize("fewest", [1, 3, 8])
+def test_batches_are_all_that_leave_no_thread_idle(accesses: int, fewest: int) -> None:
+    found = list(batches_of(accesses, fewest, 64))
+    busy = [b for b in range(fewest, 65) if -(-accesses // threads_for(accesses, b)) == b]
+    # The first may be idle in part; whoever asks sees to that.
+    assert found[0] == fewest
+    assert set(busy) <= set(found) <= {fewest, *busy}
+    assert [threads_for(accesses, b) for b in found] == sorted({threads_for(accesses, b) for b in found}, reverse=True)
+
+
+@pytest.mark.parametrize(("dtype", "length"), [(DataType.BFloat16, 32768), (DataType.Float, 16384)])
+def test_rows_of_which_few_processors_have_two_lie_over_clusters(dtype: DataType, length: int) -> None:
+    """Eight processors would work twice as long as all others."""
+    even = proposed(softmax, dtype, 140, length)
+    assert (even.cluster, even.one_pass, even.in_grid, even.in_shared) == (4, True, 0, ())
+    for rows in (132, 264):
+        assert proposed(softmax, dtype, rows, length).cluster == 1

@@ -1,0 +1,56 @@
+"""Shapes of blocks that share a row of a scan: what was measured on an H200, and what any must hold."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.schedule.cost.scan_model import MOST_WORDS, SharedRows, best_cluster
+
+H200 = DeviceInfo.preset("H200")
+
+
+def rows(count: int, length: int, itemsize: int) -> SharedRows:
+    vector = 16 // max(itemsize, 2)
+    return SharedRows(count, -(-length // vector), vector, itemsize, 2 * count * length * itemsize)
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "itemsize", "shape"),
+    [
+        (105, 250003, 2, (256, 2, 4, True)),
+        (93, 50257, 2, (256, 4, 8, False)),
+        (3, 250003, 4, (512, 8, 16, False)),
+        (47, 50257, 8, (256, 8, 16, False)),
+        (88, 50257, 8, (256, 4, 4, True)),
+        (177, 250003, 8, (256, 4, 2, True)),
+    ],
+)
+def test_shapes_that_were_the_fastest(
+    count: int, length: int, itemsize: int, shape: tuple[int, int, int, bool]
+) -> None:
+    found = best_cluster(rows(count, length, itemsize), H200)
+    assert (found.threads, found.accesses, found.blocks, found.ahead) == shape
+
+
+def test_no_rows_have_a_shape_too() -> None:
+    """A kernel for them is compiled, and never launched."""
+    for length, itemsize in itertools.product((8224, 1 << 20), (2, 4, 8)):
+        assert best_cluster(rows(0, length, itemsize), H200).microseconds >= 0
+
+
+def test_every_processor_has_work_and_a_thread_what_registers_hold() -> None:
+    for count, length, itemsize in itertools.product((1, 2, 17, 60, 131, 198), (20000, 128256, 1 << 20), (2, 4, 8)):
+        asked = rows(count, length, itemsize)
+        found = best_cluster(asked, H200)
+        assert asked.words * found.accesses <= MOST_WORDS
+        assert count * found.blocks >= H200.sm_count or found.blocks == H200.max_cluster
+        assert found.microseconds > 0
+
+
+def test_small_devices_and_those_without_large_clusters_get_a_shape() -> None:
+    for device in (DeviceInfo.preset("sm_75"), DeviceInfo.preset("sm_120a")):
+        if device.max_cluster > 1:
+            assert best_cluster(rows(2, 128256, 4), device).blocks <= device.max_cluster

@@ -1,0 +1,592 @@
+"""Reductions of what other reductions leave of each row: one kernel, right for any shape, the same bits every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition, SchedulerType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.kernel import AtomicAdd, For, Kernel, Post, Store, walk
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.optimize.pipeline import optimize_fusion
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.nvrtc import is_available
+from fuser.schedule.params import (
+    Accepted,
+    ChainedParams,
+    InnerPersistentParams,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
+from fuser.schedule.schedulers import chained_reduction
+from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
+from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.oracle import Array
+
+H200 = DeviceInfo.preset("H200")
+SMALL = replace(H200, sm_count=6)
+Float, Double, Half, BFloat16, Int = (
+    DataType.Float,
+    DataType.Double,
+    DataType.Half,
+    DataType.BFloat16,
+    DataType.Int,
+)
+Definition = Callable[[FusionDefinition, DataType], None]
+
+
+def wide_of(dtype: DataType) -> DataType:
+    return Double if dtype is Double else Float
+
+
+def matrix(fd: FusionDefinition, dtype: DataType) -> tuple[Any, Any]:
+    """Rows as they come, and in the dtype that is computed with."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    return x, fd.ops.cast(x, wide_of(dtype))
+
+
+def mean_of_norms(fd: FusionDefinition, dtype: DataType) -> None:
+    x, f = matrix(fd, dtype)
+    norms = fd.ops.sqrt(fd.ops.sum(fd.ops.mul(f, f), [1]))
+    fd.add_output(fd.ops.div(fd.ops.sum(norms, [0]), fd.ops.size(x, 0)))
+
+
+def sum_of_variances(fd: FusionDefinition, dtype: DataType) -> None:
+    """The moments of each row come out, too."""
+    _, f = matrix(fd, dtype)
+    variance, mean = fd.ops.var_mean(f, [1], 0, False)
+    fd.add_output(fd.ops.sum(variance, [0]))
+    fd.add_output(mean)
+
+
+def least_of_largest(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    fd.add_output(fd.ops.min(fd.ops.max(x, [1]), [0]))
+
+
+def moments_of_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    """Welford chained to a sum."""
+    _, f = matrix(fd, dtype)
+    variance, mean = fd.ops.var_mean(fd.ops.sum(f, [1]), [0], 0, False)
+    fd.add_output(variance)
+    fd.add_output(mean)
+
+
+def norm_of_column_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    """The fastest dim is the one that is kept."""
+    _, f = matrix(fd, dtype)
+    sums = fd.ops.sum(f, [0])
+    fd.add_output(fd.ops.sqrt(fd.ops.sum(fd.ops.mul(sums, sums), [0])))
+
+
+def losses_of(fd: FusionDefinition, dtype: DataType) -> tuple[Any, Any]:
+    o = fd.ops
+    x, f = matrix(fd, dtype)
+    target = fd.define_tensor(shape=[-1], dtype=Int, contiguity=True)
+    largest = o.max(f, [1], keepdim=True)
+    total = o.sum(o.exp(o.sub(f, largest)), [1], keepdim=True)
+    chosen = o.take_along_axis(f, o.broadcast(target, [False, True]), 1)
+    return x, o.squeeze(o.sub(o.add(o.log(total), largest), chosen), [1])
+
+
+def cross_entropy(fd: FusionDefinition, dtype: DataType) -> None:
+    x, losses = losses_of(fd, dtype)
+    fd.add_output(fd.ops.div(fd.ops.sum(losses, [0]), fd.ops.size(x, 0)))
+
+
+def weighted_cross_entropy(fd: FusionDefinition, dtype: DataType) -> None:
+    """Two chained sums, and the loss of each row beside them."""
+    _, losses = losses_of(fd, dtype)
+    weight = fd.define_tensor(shape=[-1], dtype=wide_of(dtype), contiguity=True)
+    fd.add_output(fd.ops.div(fd.ops.sum(fd.ops.mul(losses, weight), [0]), fd.ops.sum(weight, [0])))
+    fd.add_output(losses)
+
+
+def cross_entropy_of_some(fd: FusionDefinition, dtype: DataType) -> None:
+    """Rows whose target is -100 do not count: their index is another one, and what they lose nothing."""
+    o = fd.ops
+    _, f = matrix(fd, dtype)
+    target = fd.define_tensor(shape=[-1], dtype=Int, contiguity=True)
+    counts = o.ne(target, -100)
+    largest = o.max(f, [1], keepdim=True)
+    total = o.sum(o.exp(o.sub(f, largest)), [1], keepdim=True)
+    chosen = o.take_along_axis(f, o.broadcast(o.where(counts, target, 0), [False, True]), 1)
+    losses = o.squeeze(o.sub(o.add(o.log(total), largest), chosen), [1])
+    lost = o.sum(o.where(counts, losses, 0.0), [0])
+    fd.add_output(o.div(lost, o.sum(o.cast(counts, wide_of(dtype)), [0])))
+
+
+def divergence(fd: FusionDefinition, dtype: DataType) -> None:
+    """Mean over rows of the Kullback-Leibler divergence of two softmaxes."""
+    o = fd.ops
+
+    def log_softmax(f: Any) -> Any:
+        shifted = o.sub(f, o.max(f, [1], keepdim=True))
+        return o.sub(shifted, o.log(o.sum(o.exp(shifted), [1], keepdim=True)))
+
+    (x, f), (_, g) = matrix(fd, dtype), matrix(fd, dtype)
+    p, q = log_softmax(f), log_softmax(g)
+    rows = o.sum(o.mul(o.exp(p), o.sub(p, q)), [1])
+    fd.add_output(o.div(o.sum(rows, [0]), o.size(x, 0)))
+
+
+def normalised(fd: FusionDefinition, f: Any) -> Any:
+    variance, mean = fd.ops.var_mean(f, [1], 0, True)
+    return fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
+
+
+def error_of_normalised(fd: FusionDefinition, dtype: DataType) -> None:
+    """Mean over all elements of the squared difference of normalised rows from others."""
+    o = fd.ops
+    (x, f), (_, g) = matrix(fd, dtype), matrix(fd, dtype)
+    difference = o.sub(normalised(fd, f), g)
+    total = o.sum(o.mul(difference, difference), [0, 1])
+    fd.add_output(o.div(total, o.mul(o.size(x, 0), o.size(x, 1))))
+
+
+def chosen_beside_normalised(fd: FusionDefinition, dtype: DataType) -> None:
+    """Rows are needed twice, and at gathered indices."""
+    o = fd.ops
+    _, f = matrix(fd, dtype)
+    target = fd.define_tensor(shape=[-1], dtype=Int, contiguity=True)
+    size = o.sum(o.abs(normalised(fd, f)), [1])
+    chosen = o.squeeze(o.take_along_axis(f, o.broadcast(target, [False, True]), 1), [1])
+    fd.add_output(o.sum(o.sub(size, chosen), [0]))
+
+
+def largest_of_all(fd: FusionDefinition, dtype: DataType) -> None:
+    """A result of all elements comes before those of rows, which come out, too."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    fd.add_output(fd.ops.max(fd.ops.abs(x), [0, 1]))
+    fd.add_output(fd.ops.max(x, [1]))
+
+
+ROWS_KEPT: list[Definition] = [
+    cross_entropy,
+    weighted_cross_entropy,
+    cross_entropy_of_some,
+    divergence,
+    error_of_normalised,
+    chosen_beside_normalised,
+]
+STREAMED: list[Definition] = [
+    mean_of_norms,
+    sum_of_variances,
+    least_of_largest,
+    moments_of_sums,
+    norm_of_column_sums,
+    largest_of_all,
+]
+
+
+def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType) -> list[Array]:
+    rng = np.random.default_rng((rows, columns))
+    arrays: list[Array] = [rng.normal(size=(rows, columns)).astype(dtype.numpy)]
+    if define in (cross_entropy, weighted_cross_entropy, chosen_beside_normalised):
+        arrays.append(rng.integers(0, columns, rows))
+    if define is cross_entropy_of_some:
+        arrays.append(np.where(np.arange(rows) % 3 == 1, -100, rng.integers(0, columns, rows)))
+    if define is weighted_cross_entropy:
+        arrays.append(rng.integers(0, 3, rows).astype(wide_of(dtype).numpy) + (np.arange(rows) == 0))
+    if define in (divergence, error_of_normalised):
+        arrays.append(rng.normal(size=(rows, columns)).astype(dtype.numpy))
+    return [a.astype(wide_of(dtype).numpy) if k == 2 else a for k, a in enumerate(arrays)]
+
+
+def _log_softmax(x: Array) -> Array:
+    shifted = x - x.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
+    x = arrays[0].astype(np.float64)
+    if define is mean_of_norms:
+        return [np.sqrt((x * x).sum(1)).mean()]
+    if define is sum_of_variances:
+        return [x.var(1).sum(), x.mean(1)]
+    if define is least_of_largest:
+        return [x.max(1).min()]
+    if define is moments_of_sums:
+        return [x.sum(1).var(), x.sum(1).mean()]
+    if define is norm_of_column_sums:
+        return [np.sqrt((x.sum(0) ** 2).sum())]
+    if define is largest_of_all:
+        return [np.abs(x).max(), x.max(1)]
+    if define is chosen_beside_normalised:
+        hat = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+        return [(np.abs(hat).sum(1) - x[np.arange(len(x)), arrays[1]]).sum()]
+    if define is error_of_normalised:
+        hat = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+        return [((hat - arrays[1].astype(np.float64)) ** 2).mean()]
+    if define is divergence:
+        p, q = _log_softmax(x), _log_softmax(arrays[1].astype(np.float64))
+        return [(np.exp(p) * (p - q)).sum(1).mean()]
+    if define is cross_entropy_of_some:
+        kept = arrays[1] >= 0
+        return [-_log_softmax(x)[kept, arrays[1][kept]].mean()]
+    losses = -_log_softmax(x)[np.arange(len(x)), arrays[1]]
+    if define is cross_entropy:
+        return [losses.mean()]
+    weight = arrays[2].astype(np.float64)
+    return [(losses * weight).sum() / weight.sum(), losses]
+
+
+def fusion_of(define: Definition, dtype: DataType) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+def described(a: Array) -> TensorDescriptor:
+    names = {
+        "bfloat16": BFloat16,
+        "float16": Half,
+        "float32": Float,
+        "float64": Double,
+        "int64": Int,
+        "int32": DataType.Int32,
+    }
+    return TensorDescriptor(names[a.dtype.name], a.shape, tuple(s // a.itemsize for s in a.strides))
+
+
+def check(
+    define: Definition, rows: int, columns: int, dtype: DataType = Float, device: DeviceInfo = SMALL
+) -> CompiledKernel:
+    """One kernel, right on the simulator, and the same bits when it runs again."""
+    arrays = arrays_for(define, rows, columns, dtype)
+    fusion = fusion_of(define, dtype)
+    simulator = SimulatorDevice(info=device)
+    kernel = KernelCompiler(simulator).compile(fusion, [described(a) for a in arrays])
+    assert kernel.plan is not None
+    assert not kernel.plan.cooperative
+    found = run_on(simulator, kernel, fusion, arrays)
+    again = run_on(simulator, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        value = found[t.name]
+        assert value.tobytes() == again[t.name].tobytes()
+        # Sums of many numbers of both signs: what counts is their size, not that of the sum.
+        scale = max(1.0, np.sqrt(rows * columns)) if define in (moments_of_sums, norm_of_column_sums) else 1.0
+        bound = 1e-12 if dtype is Double else 2e-5
+        np.testing.assert_allclose(value.astype(np.float64), expected, rtol=bound, atol=bound * scale)
+    return kernel
+
+
+SHAPES = [(1, 1), (1, 700), (700, 1), (5, 33), (37, 129), (300, 16), (64, 1024)]
+
+
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_any_shape(define: Definition, rows: int, columns: int) -> None:
+    check(define, rows, columns)
+
+
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+@pytest.mark.parametrize("dtype", [BFloat16, Half, Double])
+def test_dtypes(define: Definition, dtype: DataType) -> None:
+    check(define, 45, 136, dtype)
+
+
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+@pytest.mark.parametrize(("rows", "columns"), [(700, 1), (37, 129), (10, 24), (301, 16)])
+def test_blocks_with_several_rows(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", 3)
+    check(define, rows, columns)
+
+
+@pytest.mark.parametrize("define", [mean_of_norms, sum_of_variances, cross_entropy, weighted_cross_entropy])
+@pytest.mark.parametrize(("rows", "columns", "dtype"), [(2, 17000, Float), (3, 34000, BFloat16), (1, 9001, Double)])
+def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns: int, dtype: DataType) -> None:
+    kernel = check(define, rows, columns, dtype)
+    assert kernel.plan is not None
+    assert rows == 1 or max(kernel.plan.cluster or (1,)) > 1
+
+
+@pytest.mark.parametrize("define", ROWS_KEPT)
+@pytest.mark.parametrize("columns", [16_000, 32_000])
+def test_rows_that_come_by_asynchronous_copies(define: Definition, columns: int) -> None:
+    """Each tensor's copies are waited for before anything reads them."""
+    check(define, 13, columns)
+
+
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
+def test_blocks_of_few_small_rows_post(define: Definition, rows: int, columns: int) -> None:
+    kernel = check(define, rows, columns)
+    if define in (mean_of_norms, weighted_cross_entropy):
+        assert kernel.kernel_ir is not None
+        assert any(isinstance(s, Post) for s in walk(kernel.kernel_ir.body))
+
+
+def kernel_of(define: Definition, rows: int, columns: int, dtype: DataType = BFloat16) -> CompiledKernel:
+    """For an H200, from descriptors alone."""
+    arrays = arrays_for(define, 2, columns, dtype)
+    described_rows = [replace(described(a), sizes=(rows, *a.shape[1:])) for a in arrays]
+    return KernelCompiler(SimulatorDevice(info=H200)).compile(fusion_of(define, dtype), described_rows)
+
+
+@pytest.mark.parametrize(
+    ("define", "rows", "columns"),
+    [
+        (mean_of_norms, 8192, 32000),
+        (mean_of_norms, 1_000_003, 128),
+        (mean_of_norms, 40_000, 1000),
+        (cross_entropy, 8192, 32000),
+        (cross_entropy, 3000, 9000),
+    ],
+)
+def test_a_row_leaves_one_number_and_its_threads_share_the_joining(define: Definition, rows: int, columns: int) -> None:
+    kernel = kernel_of(define, rows, columns)
+    ir = kernel.kernel_ir
+    assert isinstance(ir, Kernel)
+    assert sum(isinstance(s, AtomicAdd) for s in walk(ir.body)) == 1
+    assert kernel.plan is not None
+    partials, rest = kernel.plan.workspaces  # a total and what it lost
+    assert partials.dtype is rest.dtype is Float
+    published = [s for s in walk(ir.body) if isinstance(s, Store) and s.buffer.is_global and "blocks" in s.buffer.name]
+    assert [str(s.index) for s in published] == ["blockIdx.x"] * 2, "one pair for each block"
+    # Every thread of the block reads other partials than its neighbour, and all go round together.
+    read = [index for s in walk(ir.body) for b, index in stmt_reads(s) if b in {x.buffer for x in published}]
+    assert len(read) in (2, 4), "as many again where threads do not divide the blocks"
+    assert all("threadIdx.x" in str(index) for index in read)
+    assert not any("threadIdx.x" in str(s.start) for s in walk(ir.body) if isinstance(s, For))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"), [(2, 7168, 1), (42, 1000, 1), (200, 7168, 0), (8192, 32000, 0)]
+)
+def test_threads_of_few_rows_may_take_the_registers_of_an_sm(rows: int, columns: int, expected: int) -> None:
+    """Else their reads wait for one another; of many rows other blocks have theirs on the way meanwhile."""
+    kernel = kernel_of(cross_entropy, rows, columns, Float)
+    assert kernel.kernel_ir is not None
+    assert kernel.kernel_ir.min_blocks == expected
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize(("dtype", "expected"), [(Double, 3), (Float, 4)])
+def test_joins_of_statistics_have_the_registers_that_they_need(dtype: DataType, expected: int) -> None:
+    """Those of Doubles spill in the 64 of four blocks."""
+    arrays = [described(a) for a in arrays_for(moments_of_sums, 4096, 1000, dtype)]
+    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fusion_of(moments_of_sums, dtype), arrays)
+    assert kernel.kernel_ir is not None
+    assert kernel.kernel_ir.min_blocks == expected
+    assert kernel.spilled_with == ()
+
+
+def test_weights_of_rows_and_losses_share_a_semaphore() -> None:
+    kernel = kernel_of(weighted_cross_entropy, 4096, 9000)
+    assert kernel.kernel_ir is not None
+    assert sum(isinstance(s, AtomicAdd) for s in walk(kernel.kernel_ir.body)) == 1
+
+
+def test_many_rows_are_joined_by_few_blocks() -> None:
+    fusion = fusion_of(mean_of_norms, BFloat16)
+    blocks = {rows: params(fusion, rows, 128).blocks for rows in (4000, 8192, 100_003, 5_000_000)}
+    assert blocks[4000] == blocks[8192] == 0
+    assert blocks[5_000_000] == chained_reduction.STREAMED_BLOCKS
+
+
+def params(fusion: Fusion, rows: int, columns: int) -> ChainedParams:
+    found = proposal(fusion, rows, columns)
+    assert isinstance(found, ChainedParams)
+    return found
+
+
+def proposal(fusion: Fusion, rows: int, columns: int, device: DeviceInfo = H200) -> object:
+    inputs = [
+        TensorDescriptor(t.dtype, (rows, columns)[: t.ndim], (columns, 1)[-t.ndim :]) for t in fusion.input_tensors
+    ]
+    bound = bind_inputs(fusion, inputs)
+    return ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
+
+
+def test_rows_that_blocks_share_are_a_kernel_of_their_own() -> None:
+    fusion = fusion_of(mean_of_norms, Float)
+    answer = proposal(fusion, 3, 10_000_000)
+    assert isinstance(answer, Refused)
+    assert "several blocks" in answer.reason
+    x = np.random.default_rng(0).normal(size=(2, 400_000)).astype(np.float32)
+    with FusionDefinition() as fd:
+        mean_of_norms(fd, Float)
+    (found,) = fd.execute([x], device="simulator")
+    np.testing.assert_allclose(found, expected_of(mean_of_norms, [x])[0], rtol=2e-5)
+
+
+def test_few_long_rows_are_left_to_kernels_that_share_them() -> None:
+    fusion = fusion_of(error_of_normalised, Float)
+    answer = proposal(fusion, 3, 10_000_000)
+    assert isinstance(answer, Refused)
+    assert "idle" in answer.reason
+    assert isinstance(proposal(fusion, 1000, 4000), ChainedParams)
+
+
+def used_again(fd: FusionDefinition) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=Float, contiguity=True)
+    total = fd.ops.sum(fd.ops.sqrt(fd.ops.sum(x, [1])), [0])
+    fd.add_output(fd.ops.mul(x, fd.ops.broadcast(total, [True, True])))
+
+
+def some_rows(fd: FusionDefinition) -> None:
+    x = fd.define_tensor(shape=[-1, -1, -1], dtype=Float, contiguity=True)
+    fd.add_output(fd.ops.sum(fd.ops.sqrt(fd.ops.sum(x, [2])), [1]))
+
+
+def not_chained(fd: FusionDefinition) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=Float, contiguity=True)
+    fd.add_output(fd.ops.sum(x, [1]))
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (used_again, "needs a result of all rows"),
+        (some_rows, "is not reduced over all the rows"),
+        (not_chained, "no reduction is chained"),
+    ],
+)
+def test_refusals(build: Callable[[FusionDefinition], None], reason: str) -> None:
+    with FusionDefinition() as fd:
+        build(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    answer = ChainedReductionScheduler().accepts(fusion)
+    assert isinstance(answer, Refused)
+    assert reason in answer.reason
+    rng = np.random.default_rng(0)
+    x = np.abs(rng.normal(size=(3, 4, 5)[: len(fusion.input_tensors[0].visible)])).astype(np.float32)
+    (found,) = fd.execute([x], device="simulator")
+    exact = x.astype(np.float64)
+    if build is used_again:
+        expected = exact * np.sqrt(exact.sum(1)).sum()
+    else:
+        expected = np.sqrt(exact.sum(2)).sum(1) if build is some_rows else exact.sum(1)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+def test_whole_fusions_are_one_segment(define: Definition) -> None:
+    fusion = fusion_of(define, Half)
+    assert isinstance(ChainedReductionScheduler().accepts(fusion), Accepted)
+    assert [s.scheduler.type for s in segment_fusion(fusion).segments] == [SchedulerType.chained_reduction]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (4, 0), (0, 0)])
+@pytest.mark.parametrize("define", [mean_of_norms, norm_of_column_sums])
+def test_nothing_to_reduce(define: Definition, rows: int, columns: int) -> None:
+    x = np.zeros((rows, columns), np.float32)
+    with FusionDefinition() as fd:
+        define(fd, Float)
+    (found,) = fd.execute([x], device="simulator")
+    np.testing.assert_array_equal(found, np.nan if rows == 0 and define is mean_of_norms else 0.0)
+
+
+@pytest.mark.parametrize("most", [chained_reduction.MOST_BLOCKS, 2])
+def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gathered from a row that lies in shared memory is read from the input: other threads copied it."""
+    monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", most)
+    rows, columns = 5, 40_000
+    answer = proposal(fusion_of(chosen_beside_normalised, Float), rows, columns, SMALL)
+    assert isinstance(answer, ChainedParams)
+    assert isinstance(answer.rows, InnerPersistentParams)
+    assert "t0" in answer.rows.in_shared
+    check(chosen_beside_normalised, rows, columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "stride", "dtype", "single"),
+    [
+        (7776, 1024, 1025, Float, True),
+        (3853, 1000, 1003, Float, True),
+        (7776, 1024, 1024, Float, False),
+        (200, 1024, 1025, Float, False),
+        (7776, 3000, 3001, Float, False),
+        (7776, 1024, 1025, BFloat16, False),
+        (7776, 64, 65, BFloat16, False),
+        (7776, 1021, 1025, BFloat16, True),
+        (7776, 70, 71, BFloat16, True),
+        (7776, 3000, 3001, BFloat16, False),
+    ],
+)
+def test_short_rows_that_begin_anywhere_are_read_element_by_element(
+    rows: int, columns: int, stride: int, dtype: DataType, single: bool
+) -> None:
+    """Where there are many of them."""
+    fusion = fusion_of(cross_entropy, dtype)
+    inputs = [
+        TensorDescriptor(t.dtype, (rows, columns)[: t.ndim], (stride if t.ndim == 2 else 1, 1)[: t.ndim])
+        for t in fusion.input_tensors
+    ]
+    bound = bind_inputs(fusion, inputs)
+    found = ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(found, ChainedParams)
+    assert isinstance(found.rows, ReductionParams)
+    assert (found.rows.vector == 1) is single
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 520), (257, 1000)])
+def test_short_rows_element_by_element(rows: int, columns: int) -> None:
+    """Blocks of a small device go over them."""
+    fusion = fusion_of(cross_entropy, Float)
+    x, target = arrays_for(cross_entropy, rows, columns + 1, Float)
+    arrays = [x[:, :-1], np.minimum(target, columns - 1)]
+    simulator = SimulatorDevice(info=replace(H200, sm_count=2))
+    kernel = KernelCompiler(simulator).compile(fusion, [described(a) for a in arrays])
+    found = run_on(simulator, kernel, fusion, arrays)
+    (expected,) = expected_of(cross_entropy, arrays)
+    np.testing.assert_allclose(found[fusion.output_tensors[0].name], expected, rtol=5e-5)
+
+
+def test_an_output_that_also_updates_an_input_lies_as_that_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops for the rows alone take it for an output of its own otherwise, along which vectors would be stored."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, BFloat16)
+        turned, least = fd.ops.permute(x, [0, 2, 1]), fd.ops.min(x, [0, 2])
+        for result in (turned, least, fd.ops.max(least, [0])):
+            fd.add_output(result)
+        fd.add_output(turned, x)
+    array = np.random.default_rng(0).normal(size=(8, 8, 8)).astype(ml_dtypes.bfloat16).transpose(0, 2, 1)
+    before = array.copy()
+    found = fd.execute([array], device="simulator")
+    np.testing.assert_array_equal(found[0], before.transpose(0, 2, 1))
+    np.testing.assert_array_equal(array, before.transpose(0, 2, 1))
+    np.testing.assert_array_equal(found[1], before.min((0, 2)))
+    np.testing.assert_array_equal(found[2], before.min((0, 2)).max())
+
+
+@pytest.mark.parametrize("device", ["H200", "sm_80"])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=lambda d: d.name)
+@pytest.mark.parametrize("what", ["sum", "var", "both", "five sums"])
+@pytest.mark.parametrize("shape", [(1, 3, 76_800), (9, 1, 8505), (9, 3, 20_000)], ids=str)
+def test_long_rows_that_blocks_share_are_cut_from_what_is_chained_to_them(
+    what: str, shape: tuple[int, int, int], dtype: DataType, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They end in the last block of each row, of which none has all rows."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, dtype)
+        rows = fd.ops.sum(x, [2])
+        if what != "var":
+            for k in range(5 if what == "five sums" else 1):
+                fd.add_output(fd.ops.sum(fd.ops.pow(rows, k + 1.5), [0, 1]))
+        if what in ("var", "both"):
+            fd.add_output(fd.ops.var(rows, [0, 1]))
+    assert fd.fusion is not None
+    given = TensorDescriptor(dtype, shape, (shape[1] * shape[2], shape[2], 1))
+    fusion = fd.fusion.ir_fusion
+    program = compile_fusion(fusion, bind_inputs(fusion, [given]), SimulatorDevice(info=DeviceInfo.preset(device)))
+    assert program.kernels

@@ -1,0 +1,308 @@
+"""Few rows of backward norms over a cluster or a group of blocks: every regime is right, shapes fit, exchanges are few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.analysis.sides import Found, Load, find_sides
+from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
+from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.schedule.schedulers.test_inner_outer_persistent import (
+    DEFINITIONS,
+    Definition,
+    arrays_for,
+    described,
+    expected_of,
+    fusion_of,
+    layer_norm_backward,
+    moments_both_ways,
+    softmax_and_sums,
+)
+
+H200 = DeviceInfo.preset("H200")
+Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
+
+
+def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Found:
+    fusion = fusion_of(define, dtype)
+    bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
+    found = find_sides(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    assert isinstance(found, Found)
+    return found
+
+
+def check(
+    define: Definition,
+    rows: int,
+    length: int,
+    dtype: DataType = Float,
+    *,
+    sharing: int = 1,
+    blocks: int = 1,
+    in_cluster: bool = True,
+    threads: int = 32,
+    vector: int = 1,
+    side_by_side: int = 1,
+    at_once: int = 1,
+    in_shared: bool = False,
+) -> CompiledKernel:
+    """The kernel of such parameters, whose results are right."""
+    arrays = arrays_for(define, rows, length, dtype)
+    fusion = fusion_of(define, dtype)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    found = find_sides(fusion, inputs, vector)
+    assert isinstance(found, Found)
+    assert found.vector == vector
+    batch = -(-found.length // (vector * threads * sharing))
+    trip = blocks * side_by_side * at_once
+    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= found.rows else 0)
+    assert not isinstance(bounds, Refused)
+    params = InnerOuterParams(
+        found.order,
+        found.sides.reference.name,
+        threads,
+        1,
+        batch,
+        vector,
+        found.vectorized,
+        side_by_side,
+        at_once,
+        blocks,
+        1,
+        trip < found.rows,
+        bounds,
+        sharing,
+        in_cluster,
+        found.read if in_shared else (),
+    )
+    # These parameters are the test's, not proposed: some unroll more code than a kernel should have.
+    device = SimulatorDevice(info=replace(H200, instruction_cache_bytes=1 << 30))
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    bound_of = 3e-5 if dtype is Float else 1.5e-2
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        value = results[t.name].astype(np.float64)
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(value - expected) <= bound_of * scale + 1e-6), t.name
+    return kernel
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("rows", "at_once", "side_by_side"), [(9, 3, 3), (19, 2, 4), (7, 7, 1), (5, 1, 20), (21, 2, 20)]
+)
+@pytest.mark.parametrize(("sharing", "threads", "vector"), [(2, 32, 1), (4, 32, 4), (8, 16, 2), (2, 64, 1)])
+def test_columns_over_a_cluster(
+    define: Definition, rows: int, at_once: int, side_by_side: int, sharing: int, threads: int, vector: int
+) -> None:
+    if threads * side_by_side > 1024:
+        pytest.skip("no block is so large")
+    check(
+        define, rows, 236, sharing=sharing, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once
+    )
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "at_once", "side_by_side"), [(19, 2, 2), (40, 5, 4), (33, 3, 4)])
+@pytest.mark.parametrize(("blocks", "threads", "vector"), [(2, 32, 1), (4, 8, 4), (8, 64, 2)])
+def test_rows_over_a_cluster(
+    define: Definition, rows: int, at_once: int, side_by_side: int, blocks: int, threads: int, vector: int
+) -> None:
+    check(define, rows, 68, blocks=blocks, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("sharing", "threads", "side_by_side", "at_once"), [(3, 64, 1, 2), (5, 32, 2, 2), (3, 64, 2, 5)]
+)
+def test_columns_over_the_grid(define: Definition, sharing: int, threads: int, side_by_side: int, at_once: int) -> None:
+    kernel = check(
+        define, 10, 300, sharing=sharing, in_cluster=False, threads=threads, side_by_side=side_by_side, at_once=at_once
+    )
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+    assert not [w for w in kernel.plan.workspaces if "partial" not in w.name], "columns are not joined between blocks"
+
+
+def test_sixteen_bits() -> None:
+    check(layer_norm_backward, 20, 520, BFloat16, sharing=4, vector=8, side_by_side=4, at_once=5)
+    check(softmax_and_sums, 20, 520, BFloat16, blocks=4, vector=8, side_by_side=4, at_once=2)
+
+
+def test_rows_held_at_once_wait_once_and_for_values() -> None:
+    """No barrier of the grid, and one exchange for both statistics of all rows."""
+    kernel = check(layer_norm_backward, 20, 512, sharing=4, vector=4, side_by_side=4, at_once=5)
+    assert kernel.kernel_ir is not None
+    assert kernel.plan is not None
+    stmts = list(walk(kernel.kernel_ir.body))
+    assert sum(isinstance(s, ExchangeWait) for s in stmts) <= 2
+    assert not any(isinstance(s, GridBarrier) for s in stmts)
+    assert not kernel.plan.cooperative
+    assert not kernel.plan.workspaces
+
+
+@pytest.mark.parametrize("define", [layer_norm_backward, softmax_and_sums])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize(
+    ("rows", "length"),
+    [(2, 64), (2, 1000), (3, 7168), (7, 257), (39, 1024), (64, 512), (200, 64), (480, 64), (16, 4096)],
+)
+def test_proposed_shapes_hold_all_rows(define: Definition, dtype: DataType, rows: int, length: int) -> None:
+    found = found_for(define, rows, length, dtype)
+    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200)
+    if shape is None:
+        return
+    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
+    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
+    assert shape.blocks * shape.side_by_side * shape.rows >= rows
+    assert shape.sharing * shape.blocks in (2, 4, 8, 16)
+    block = shape.threads * shape.side_by_side
+    assert block % 32 == 0
+    assert block <= 1024
+    assert shape.registers <= 255
+
+
+@pytest.mark.parametrize(("rows", "length"), [(4, 7168), (39, 1024), (7, 1000), (480, 64)])
+def test_small_gradients_are_one_cluster(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, rows, length, BFloat16)
+    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is not None
+    assert choose_cluster_shape(length, rows, found.vector, found.load, replace(H200, max_cluster=1)) is None
+
+
+@pytest.mark.parametrize(("rows", "length"), [(16384, 4096), (500, 5120), (37, 128256)])
+def test_large_gradients_are_not(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, 4, 64, BFloat16)
+    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is None
+
+
+@pytest.mark.parametrize(("rows", "length"), [(37, 128256), (8, 128256), (2, 250003), (74, 250003)])
+def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, 4, 64, Float)
+    shape = choose_group_shape(length, rows, found.vector, found.load, H200)
+    assert shape is not None
+    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
+    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
+    assert shape.sharing <= H200.sm_count
+    assert shape.rows * shape.trips >= rows
+    assert shape.threads % 32 == 0
+    assert shape.threads * -(-shape.registers // 8) * 8 <= 65536
+    assert (
+        choose_group_shape(length, rows, found.vector, found.load, replace(H200, registers_per_thread=32, sm_count=2))
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "length", "is_near"),
+    [
+        (BFloat16, 4, 7168, True),
+        (BFloat16, 12, 3072, False),
+        (BFloat16, 3, 16384, False),
+        (Float, 2, 3072, True),
+        (Float, 8, 3072, False),
+        (Float, 2, 16384, False),
+    ],
+)
+def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_to_do(
+    dtype: DataType, rows: int, length: int, is_near: bool
+) -> None:
+    """As on an H200."""
+    found = found_for(layer_norm_backward, rows, length, dtype)
+    apart = side_by_side_time(length, rows, found.vector, found.load)
+    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200, apart)
+    assert (shape is not None) is is_near
+
+
+DOUBLES = Load(
+    loaded=16,
+    moved=24,
+    row_registers=8,
+    held_registers=12,
+    kept_registers=0,
+    sums=2,
+    own_registers=46,
+    read_sizes=(8, 8),
+    weight_sizes=(8,),
+    column_registers=8,
+    sum_bytes=16,
+    statistics=2,
+    statistic_registers=4,
+    is_double=True,
+)
+"""Of the gradients of layer_norm."""
+
+
+@pytest.mark.parametrize(("rows", "length", "vector"), [(3, 50257, 1), (8, 50257, 1), (5, 65536, 2), (5, 128256, 2)])
+def test_long_rows_of_doubles_lie_over_the_grid_in_the_place_of_two_kernels(
+    rows: int, length: int, vector: int
+) -> None:
+    """As on an H200."""
+    apart = side_by_side_time(length, rows, vector, DOUBLES)
+    assert choose_group_shape(length, rows, vector, DOUBLES, H200, apart) is not None
+    assert choose_group_shape(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
+
+
+def test_few_warps_have_sums_to_join() -> None:
+    """Two accesses of 960 threads take longer than six of 320."""
+    found = found_for(layer_norm_backward, 3, 65, BFloat16)
+    assert found.vector == 1
+    shape = choose_group_shape(250_003, 3, 1, found.load, H200)
+    assert shape is not None
+    assert shape.threads <= 640
+    assert shape.batch >= 3
+
+
+def test_rows_over_the_grid_leave_the_second_cache_last() -> None:
+    """Those in registers: nothing can be said where asynchronous copies stand beside tests."""
+    far = check(layer_norm_backward, 6, 128, sharing=2, vector=4, in_cluster=False).source
+    assert "fuser_load_last(" in far
+    near = check(layer_norm_backward, 6, 128, sharing=2, vector=4, side_by_side=6).source
+    assert "fuser_load_last(" not in near
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "threads"), [(2, 64), (3, 128)])
+def test_warps_have_statistics_of_different_rows(define: Definition, rows: int, threads: int) -> None:
+    """The last warps join what the first ones do not."""
+    check(define, rows, 3 * threads - 5, sharing=3, threads=threads, at_once=rows, in_cluster=False)
+
+
+def test_means_of_large_values() -> None:
+    check(moments_both_ways, 30, 40, sharing=2, side_by_side=4, at_once=2)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("sharing", "threads", "vector", "at_once"), [(3, 64, 1, 2), (5, 64, 1, 10), (3, 32, 4, 3), (3, 32, 2, 4)]
+)
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_rows_in_shared_memory(
+    define: Definition, sharing: int, threads: int, vector: int, at_once: int, in_cluster: bool
+) -> None:
+    kernel = check(
+        define,
+        10,
+        300,
+        sharing=4 if in_cluster else sharing,
+        in_cluster=in_cluster,
+        threads=threads,
+        vector=vector,
+        at_once=at_once,
+        in_shared=True,
+    )
+    assert kernel.kernel_ir is not None
+    assert any(isinstance(s, AsyncCopy) for s in walk(kernel.kernel_ir.body))

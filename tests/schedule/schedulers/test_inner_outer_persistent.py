@@ -1,0 +1,445 @@
+"""Row statistics and column sums in one pass: correctness in every regime, shapes of the pass, one read of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.errors import SchedulingError
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.kernel import AsyncCopy, SpinWait, walk
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.analysis.sides import find_sides
+from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.schedulers import inner_outer_persistent
+from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
+from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.oracle import Array
+
+H200 = DeviceInfo.preset("H200")
+Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
+Definition = Callable[[FusionDefinition, DataType], None]
+
+
+def layer_norm_backward(fd: FusionDefinition, dtype: DataType, wide: DataType = Float) -> None:
+    dy, x = (fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True) for _ in range(2))
+    w = fd.define_tensor(shape=[-1], dtype=dtype, contiguity=True)
+    mean, rstd = (fd.define_tensor(shape=[-1, 1], dtype=wide, contiguity=True) for _ in range(2))
+    o = fd.ops
+    n = o.size(x, 1)
+    dyf = o.cast(dy, wide)
+    hat = o.mul(o.sub(o.cast(x, wide), mean), rstd)
+    wdy = o.mul(dyf, o.cast(w, wide))
+    c1 = o.div(o.sum(o.mul(hat, wdy), [1], keepdim=True), n)
+    c2 = o.div(o.sum(wdy, [1], keepdim=True), n)
+    fd.add_output(o.cast(o.mul(o.sub(wdy, o.add(o.mul(hat, c1), c2)), rstd), dtype))
+    fd.add_output(o.cast(o.sum(o.mul(dyf, hat), [0]), dtype))
+    fd.add_output(o.cast(o.sum(dyf, [0]), dtype))
+
+
+def rms_norm_backward(fd: FusionDefinition, dtype: DataType) -> None:
+    """The statistic of the row is computed here, so that three stages follow one another; the weight is updated by the sum."""
+    dy, x = (fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True) for _ in range(2))
+    w = fd.define_tensor(shape=[-1], dtype=Float, contiguity=True)
+    o = fd.ops
+    n = o.size(x, 1)
+    xf, dyf = o.cast(x, Float), o.cast(dy, Float)
+    r = o.rsqrt(o.add(o.div(o.sum(o.mul(xf, xf), [1], keepdim=True), n), 1e-5))
+    hat = o.mul(xf, r)
+    wdy = o.mul(dyf, w)
+    c = o.div(o.sum(o.mul(hat, wdy), [1], keepdim=True), n)
+    fd.add_output(o.cast(o.mul(o.sub(wdy, o.mul(hat, c)), r), dtype))
+    fd.add_output(o.sub(w, o.mul(o.sum(o.mul(dyf, hat), [0]), 0.5)))
+    fd.add_output(r)
+
+
+def softmax_and_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    """The sums of columns need the statistics of rows; a row and a column result are outputs as they are reduced."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    f = o.cast(x, Float)
+    top = o.max(f, [1], keepdim=True)
+    e = o.exp(o.sub(f, top))
+    p = o.div(e, o.sum(e, [1], keepdim=True))
+    fd.add_output(o.cast(p, dtype))
+    fd.add_output(o.sum(p, [0]))
+    fd.add_output(top)
+    fd.add_output(o.max(f, [0]))
+
+
+def moments_both_ways(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    f = o.cast(x, Float)
+    variance, mean = o.var_mean(f, [1, 2], 0, True)
+    fd.add_output(o.cast(o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5))), dtype))
+    v, m = o.var_mean(f, [0], 0, False)
+    fd.add_output(v)
+    fd.add_output(m)
+
+
+DEFINITIONS: list[Definition] = [layer_norm_backward, rms_norm_backward, softmax_and_sums, moments_both_ways]
+
+
+def arrays_for(define: Definition, rows: int, length: int, dtype: DataType, offset: float = 0.0) -> list[Array]:
+    rng = np.random.default_rng((rows, length))
+
+    def normal(*shape: int, of: DataType = dtype) -> Array:
+        return (rng.normal(size=shape) + offset).astype(of.numpy)
+
+    if define is layer_norm_backward:
+        x = normal(rows, length)
+        exact = x.astype(np.float64)
+        mean, var = exact.mean(1, keepdims=True), exact.var(1, keepdims=True)
+        rstd = 1 / np.sqrt(var + 1e-5)
+        return [normal(rows, length), x, normal(length), mean.astype(np.float32), rstd.astype(np.float32)]
+    if define is rms_norm_backward:
+        return [normal(rows, length), normal(rows, length), normal(length, of=Float)]
+    if define is moments_both_ways:
+        return [normal(rows, 3, length)]
+    return [normal(rows, length)]
+
+
+def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
+    """The results in float64."""
+    first, *rest = (a.astype(np.float64) for a in arrays)
+    if define is layer_norm_backward:
+        x, w, mean, rstd = rest
+        hat, wdy = (x - mean) * rstd, first * w
+        c1, c2 = (hat * wdy).mean(1, keepdims=True), wdy.mean(1, keepdims=True)
+        return [(wdy - (hat * c1 + c2)) * rstd, (first * hat).sum(0), first.sum(0)]
+    if define is rms_norm_backward:
+        x, w = rest
+        r = 1 / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5)
+        hat, wdy = x * r, first * w
+        return [(wdy - hat * (hat * wdy).mean(1, keepdims=True)) * r, w - 0.5 * (first * hat).sum(0), r]
+    if define is softmax_and_sums:
+        e = np.exp(first - first.max(1, keepdims=True))
+        p = e / e.sum(1, keepdims=True)
+        return [p, p.sum(0), first.max(1, keepdims=True), first.max(0)]
+    mean, var = first.mean((1, 2), keepdims=True), first.var((1, 2), keepdims=True)
+    return [(first - mean) / np.sqrt(var + 1e-5), first.var(0), first.mean(0)]
+
+
+def fusion_of(define: Definition, dtype: DataType = BFloat16) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def described(a: Array) -> TensorDescriptor:
+    name = {"bfloat16": BFloat16, "float16": Half, "float32": Float}[a.dtype.name]
+    return TensorDescriptor(name, a.shape, tuple(s // a.itemsize for s in a.strides))
+
+
+def kernel_for(define: Definition, arrays: list[Array], dtype: DataType, device: DeviceInfo) -> CompiledKernel:
+    fusion = fusion_of(define, dtype)
+    (segment,) = segment_fusion(fusion).segments
+    assert segment.scheduler.type is SchedulerType.inner_outer_persistent
+    return KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(a) for a in arrays])
+
+
+def check(
+    define: Definition,
+    rows: int,
+    length: int,
+    dtype: DataType = Float,
+    device: DeviceInfo = H200,
+    offset: float = 0.0,
+    tolerance: float | None = None,
+) -> CompiledKernel:
+    arrays = arrays_for(define, rows, length, dtype, offset)
+    kernel = kernel_for(define, arrays, dtype, device)
+    fusion = fusion_of(define, dtype)
+    found = run_on(SimulatorDevice(info=device), kernel, fusion, arrays)
+    bound = tolerance if tolerance is not None else 3e-5 if dtype is Float else 1.5e-2
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        value = found[t.name].astype(np.float64)
+        assert value.shape == expected.shape
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(value - expected) <= bound * scale + 1e-6), t.name
+    return kernel
+
+
+SMALL = replace(H200, sm_count=2)
+
+
+@pytest.fixture(autouse=True)
+def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels are no choice: see test_side_by_side.py."""
+    monkeypatch.setattr(inner_outer_persistent, "can_be_apart", lambda _: False)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (2, 3), (40, 31), (7, 33), (130, 8), (3, 1000), (21, 64)])
+def test_any_shape(define: Definition, rows: int, length: int) -> None:
+    check(define, rows, length, device=SMALL)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize("dtype", [BFloat16, Half])
+@pytest.mark.parametrize(("rows", "length"), [(37, 264), (64, 128), (5, 1001)])
+def test_sixteen_bits(define: Definition, dtype: DataType, rows: int, length: int) -> None:
+    check(define, rows, length, dtype, SMALL)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        replace(H200, sm_count=1, max_blocks_per_sm=1),
+        replace(H200, sm_count=3, registers_per_sm=32768),
+        replace(H200, sm_count=5, max_threads_per_block=64),
+        replace(H200, sm_count=2, max_threads_per_sm=256),
+    ],
+    ids=["one block", "few registers", "small blocks", "few threads"],
+)
+@pytest.mark.parametrize("define", DEFINITIONS)
+def test_regimes(define: Definition, device: DeviceInfo) -> None:
+    check(define, 67, 200, device=device)
+    check(define, 20, 320, BFloat16, device)
+
+
+def test_one_kernel_reads_the_data_once() -> None:
+    shape = (16384, 4096)
+    arrays = [np.broadcast_to(np.zeros(1, BFloat16.numpy), s) for s in (shape, shape, (4096,))]
+    descriptors = [TensorDescriptor(BFloat16, a.shape, (4096, 1)[2 - a.ndim :]) for a in arrays]
+    descriptors += [TensorDescriptor(Float, (16384, 1), (1, 1))] * 2
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(fusion_of(layer_norm_backward), descriptors)
+    assert kernel.kernel_ir is not None
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+    assert sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)) == 1
+    for name in ("t0", "t1"):
+        # Before the loop for the first trip, and in it for the next.
+        assert kernel.source.count(f"&{name}[") == 2
+        assert kernel.source.count(f"reinterpret_cast<const uint4*>(&{name}[") == 2
+
+
+def test_parts_are_asked_for_together() -> None:
+    """All loads of a turn stand before the first addition, and a block leaves one part, however many rows it has at once."""
+    rows, length = TensorDescriptor(BFloat16, (65536, 256), (256, 1)), TensorDescriptor(BFloat16, (256,), (1,))
+    statistic = TensorDescriptor(Float, (65536, 1), (1, 1))
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
+        fusion_of(layer_norm_backward), [rows, rows, length, statistic, statistic]
+    )
+    text = kernel.source
+    sums = text[text.index("all blocks have arrived") :]
+    loads = [line for line in sums.splitlines() if "__ldcg(" in line]
+    assert len(loads) == 4, "two sums, each in turns with and without tests"
+    assert all("partial" not in line.split("=")[0] for line in loads)
+    assert kernel.plan is not None
+    blocks, threads = kernel.plan.grid[0].value, kernel.plan.block
+    assert threads[2].value > 1, "rows side by side"
+    assert [w.count.value for w in kernel.plan.workspaces] == [blocks * 256] * 2
+    assert sums.count("__syncthreads") == 2, "both sums meet at the same barriers"
+
+
+def test_only_the_last_access_is_tested() -> None:
+    """A row that needs nine accesses of each thread is known to fill eight of them."""
+    rows, weight = TensorDescriptor(BFloat16, (100_003, 257), (257, 1)), TensorDescriptor(BFloat16, (257,), (1,))
+    statistic = TensorDescriptor(Float, (100_003, 1), (1, 1))
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
+        fusion_of(layer_norm_backward), [rows, rows, weight, statistic, statistic]
+    )
+    assert kernel.plan is not None
+    x, y, _ = (threads.value for threads in kernel.plan.block)
+    over_rows = kernel.source[: kernel.source.index("all blocks have arrived")]
+    tests = [line for line in over_rows.splitlines() if "< t0_size1" in line and line.strip().startswith("if")]
+    assert tests
+    assert all(f"tid_y + {8 * x * y} < t0_size1" in line for line in tests)
+
+
+def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
+    check(moments_both_ways, 50, 40, device=SMALL, offset=1000.0, tolerance=2e-3)
+
+
+def test_few_rows_take_their_columns_in_few_trips() -> None:
+    descriptors = [TensorDescriptor(BFloat16, (4, 7168), (7168, 1))] * 2 + [TensorDescriptor(BFloat16, (7168,), (1,))]
+    descriptors += [TensorDescriptor(Float, (4, 1), (1, 1))] * 2
+    fusion = fusion_of(layer_norm_backward)
+    bound = bind_inputs(fusion, descriptors)
+    device = replace(H200, max_cluster=1)
+    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
+    assert isinstance(params, InnerOuterParams)
+    assert 16 * params.across * params.blocks >= 7168
+
+
+def test_params_explain_themselves() -> None:
+    fusion = fusion_of(rms_norm_backward, Float)
+    bound = bind_inputs(fusion, [described(a) for a in arrays_for(rms_norm_backward, 64, 1000, Float)])
+    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerOuterParams)
+    assert any("bytes in flight" in r for r in params.reasons)
+    assert hash(params) == hash(replace(params, reasons=()))
+
+
+def rows_after_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    fd.add_output(o.sub(o.sub(x, o.sum(x, [0], keepdim=True)), o.sum(x, [1], keepdim=True)))
+
+
+def sums_of_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    fd.add_output(fd.ops.sum(fd.ops.sum(x, [0]), [0]))
+
+
+def one_kind(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    fd.add_output(fd.ops.sum(x, [0]))
+
+
+@pytest.mark.parametrize(
+    ("define", "reason"),
+    [
+        (rows_after_sums, "needs sums over all rows"),
+        (sums_of_sums, "reduced from less than the whole"),
+        (one_kind, "is not two sets of dimensions"),
+    ],
+)
+def test_refusals(define: Definition, reason: str) -> None:
+    answer = InnerOuterPersistentScheduler().accepts(fusion_of(define, Float))
+    assert isinstance(answer, Refused)
+    assert reason in answer.reason
+
+
+@pytest.mark.parametrize("shape", [(3, 40_000), (0, 7), (7, 0)], ids=["long rows", "no rows", "no columns"])
+def test_other_sizes_get_other_kernels(shape: tuple[int, int]) -> None:
+    with FusionDefinition() as fd:
+        softmax_and_sums(fd, Float)
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    if 0 in shape:
+        with FusionDefinition() as fd:
+            v = fd.define_tensor(shape=[-1, -1], dtype=Float, contiguity=True)
+            fd.add_output(fd.ops.sum(v, [1]))
+            fd.add_output(fd.ops.sum(v, [0]))
+        first, second = fd.execute([x], device="simulator")
+        np.testing.assert_array_equal(first, np.zeros(shape[0], np.float32))
+        np.testing.assert_array_equal(second, np.zeros(shape[1], np.float32))
+        return
+    found = fd.execute([x], device="simulator")
+    for value, expected in zip(found, expected_of(softmax_and_sums, [x]), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "taken"), [(410, 3072, True), (410, 7168, False), (100_003, 64, True), (4000, 1024, True)]
+)
+def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool) -> None:
+    """Rows that would spill are left to two kernels."""
+    with FusionDefinition() as fd:
+        dy, x, w = (fd.define_tensor(shape, True, DataType.Double) for shape in ([-1, -1], [-1, -1], [-1]))
+        weighted = dy * fd.ops.broadcast(w, [True, False])
+        c1, c2 = (fd.ops.sum(t, 1, keepdim=True) for t in (x * weighted, weighted))
+        fd.add_output(weighted - (x * c1 + c2))
+        fd.add_output(fd.ops.sum(dy * x, 0))
+        fd.add_output(fd.ops.sum(dy, 0))
+    assert fd.fusion is not None
+    wide = TensorDescriptor(DataType.Double, (rows, length), (length, 1))
+    fusion = fd.fusion.ir_fusion
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [wide, wide, TensorDescriptor(DataType.Double, (length,), (1,))])
+    if taken:
+        kernel, _ = KernelCompiler(H200).compile_segment(segment, bound)
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == 0
+    else:
+        with pytest.raises(SchedulingError, match="does not fit in the registers"):
+            KernelCompiler(H200).compile_segment(segment, bound)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (7, 1000), (3, 260), (21, 64)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead: bool) -> None:
+    arrays = arrays_for(define, rows, length, Float)
+    fusion = fusion_of(define, Float)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    found = find_sides(fusion, inputs)
+    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
+    assert isinstance(proposed, InnerOuterParams)
+    assert not isinstance(found, Refused)
+    params = replace(proposed, in_shared=found.read, ahead=ahead)
+    device = SimulatorDevice(info=SMALL)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name
+    assert kernel.kernel_ir is not None
+    copies = [s.dst.name for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert {n.split("_")[0] for n in copies} == set(found.read)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (21, 64)])
+def test_what_stages_share_is_kept_as_they_use_it(define: Definition, rows: int, length: int) -> None:
+    arrays = arrays_for(define, rows, length, Float)
+    fusion = fusion_of(define, Float)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
+    assert isinstance(proposed, InnerOuterParams)
+    device = SimulatorDevice(info=SMALL)
+    again, _ = KernelCompiler(device).compile_segment(segment, bound, proposed)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, replace(proposed, as_computed=True))
+    results = run_on(device, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name
+    assert kernel.source.count("_recompute_") < again.source.count("_recompute_")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "length", "kept"),
+    [
+        (DataType.Double, 1774, 1024, True),
+        (BFloat16, 16384, 4096, True),
+        (BFloat16, 100_003, 257, False),
+        (Float, 5000, 512, False),
+    ],
+)
+def test_where_what_stages_share_is_kept(dtype: DataType, rows: int, length: int, kept: bool) -> None:
+    wide = dtype if dtype is DataType.Double else Float
+    full, weight = TensorDescriptor(dtype, (rows, length), (length, 1)), TensorDescriptor(dtype, (length,), (1,))
+    statistic = TensorDescriptor(wide, (rows, 1), (1, 1))
+    fusion = fusion_of(partial(layer_norm_backward, wide=wide), dtype)
+    bound = bind_inputs(fusion, [full, full, weight, statistic, statistic])
+    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerOuterParams)
+    assert params.as_computed is kept
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(41, 32), (130, 8), (21, 64)])
+def test_two_rows_at_once_and_none_ahead(define: Definition, rows: int, length: int) -> None:
+    arrays = arrays_for(define, rows, length, Float)
+    fusion = fusion_of(define, Float)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
+    assert isinstance(proposed, InnerOuterParams)
+    params = replace(proposed, rows=2, blocks=2, ahead=False)
+    device = SimulatorDevice(info=SMALL)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name

@@ -1,0 +1,396 @@
+"""Normalisations along the slower dims by blocks that wait for one another: correctness, shapes, and the way rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.errors import SchedulingError
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import SpinWait, walk
+from fuser.ir.print_kernel import print_kernel
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.optimize.pipeline import optimize_fusion
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.params import OuterPersistentParams, Params, Refused, SegmentInputs
+from fuser.schedule.schedulers.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
+from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import check as check_schedule
+from tests.harness import integers, run_on
+from tests.kernel_corpus import GX
+from tests.oracle import Array
+
+H200 = DeviceInfo.preset("H200")
+SMALL = replace(H200, sm_count=6, max_cluster=1)
+"""Few blocks, which meet in device memory."""
+Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
+Definition = Callable[[FusionDefinition, DataType], None]
+CHANNELS_LAST = (3, 0, 2, 1)
+
+
+def batch_norm(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1] * 4, dtype=dtype, contiguity=True, stride_order=CHANNELS_LAST)
+    w, b = (fd.define_tensor(shape=[-1], dtype=Float, contiguity=True) for _ in range(2))
+    o = fd.ops
+    f = o.cast(x, Float)
+    variance, mean = o.var_mean(f, [0, 2, 3], 0, True)
+    y = o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5)))
+    wide = [o.broadcast(v, [True, False, True, True]) for v in (w, b)]
+    fd.add_output(o.cast(o.add(o.mul(y, wide[0]), wide[1]), dtype))
+    fd.add_output(mean)
+    fd.add_output(variance)
+
+
+def batch_norm_backward(fd: FusionDefinition, dtype: DataType) -> None:
+    """Two sums of the same blocks: one wait."""
+    dy, x = (
+        fd.define_tensor(shape=[-1] * 4, dtype=dtype, contiguity=True, stride_order=CHANNELS_LAST) for _ in range(2)
+    )
+    mean, rstd = (fd.define_tensor(shape=[-1], dtype=Float, contiguity=True) for _ in range(2))
+    o = fd.ops
+    flags = [True, False, True, True]
+    hat = o.mul(o.sub(o.cast(x, Float), o.broadcast(mean, flags)), o.broadcast(rstd, flags))
+    g = o.cast(dy, Float)
+    n = o.mul(o.mul(o.size(x, 0), o.size(x, 2)), o.size(x, 3))
+    db, dw = o.sum(g, [0, 2, 3], keepdim=True), o.sum(o.mul(g, hat), [0, 2, 3], keepdim=True)
+    dx = o.mul(o.sub(o.sub(g, o.div(db, n)), o.div(o.mul(hat, dw), n)), o.broadcast(rstd, flags))
+    fd.add_output(o.cast(dx, dtype))
+    fd.add_output(dw)
+    fd.add_output(db)
+
+
+def softmax_of_columns(fd: FusionDefinition, dtype: DataType) -> None:
+    """Three stages: two waits."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    f = o.cast(x, Float)
+    e = o.exp(o.sub(f, o.max(f, [0], keepdim=True)))
+    fd.add_output(o.cast(o.div(e, o.sum(e, [0], keepdim=True)), dtype))
+
+
+def deviations_of_columns(fd: FusionDefinition, dtype: DataType) -> None:
+    """The second pass only reduces: nothing of the columns is written."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    f = o.cast(x, Float)
+    apart = o.abs(o.sub(f, o.max(f, [0], keepdim=True)))
+    fd.add_output(o.sum(apart, [0]))
+    fd.add_output(o.max(apart, [0]))
+
+
+def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType, offset: float = 0.0) -> list[Array]:
+    rng = np.random.default_rng((rows, columns))
+
+    def normal(*shape: int, of: DataType = dtype) -> Array:
+        return (rng.normal(size=shape) + offset).astype(of.numpy)
+
+    def image() -> Array:
+        return normal(rows, 3, 2, columns).transpose(0, 3, 1, 2)
+
+    if define is batch_norm:
+        return [image(), *(rng.normal(size=columns).astype(np.float32) for _ in range(2))]
+    if define is batch_norm_backward:
+        x = image()
+        exact = x.astype(np.float64)
+        rstd = 1 / np.sqrt(exact.var((0, 2, 3)) + 1e-5)
+        return [image(), x, exact.mean((0, 2, 3)).astype(np.float32), rstd.astype(np.float32)]
+    return [normal(rows, columns)]
+
+
+def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
+    first, *rest = (a.astype(np.float64) for a in arrays)
+    axes = (0, 2, 3)
+    if define is batch_norm:
+        mean, variance = first.mean(axes, keepdims=True), first.var(axes, keepdims=True)
+        w, b = (v.reshape(1, -1, 1, 1) for v in rest)
+        return [(first - mean) / np.sqrt(variance + 1e-5) * w + b, mean, variance]
+    if define is batch_norm_backward:
+        x, *moments = rest
+        mean, rstd = (v.reshape(1, -1, 1, 1) for v in moments)
+        hat = (x - mean) * rstd
+        db, dw = first.sum(axes, keepdims=True), (first * hat).sum(axes, keepdims=True)
+        n = x.size // x.shape[1]
+        return [(first - db / n - hat * dw / n) * rstd, dw, db]
+    apart = first - first.max(0, keepdims=True)
+    if define is deviations_of_columns:
+        return [-apart.sum(0), -apart.min(0)]
+    e = np.exp(apart)
+    return [e / e.sum(0, keepdims=True)]
+
+
+def fusion_of(define: Definition, dtype: DataType) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+def described(a: Array) -> TensorDescriptor:
+    name = {"bfloat16": BFloat16, "float16": Half, "float32": Float}[a.dtype.name]
+    return TensorDescriptor(name, a.shape, tuple(s // a.itemsize for s in a.strides))
+
+
+def check(
+    define: Definition,
+    rows: int,
+    columns: int,
+    dtype: DataType = Float,
+    device: DeviceInfo = SMALL,
+    offset: float = 0.0,
+    tolerance: float | None = None,
+) -> CompiledKernel:
+    arrays = arrays_for(define, rows, columns, dtype, offset)
+    fusion = fusion_of(define, dtype)
+    kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(a) for a in arrays])
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative is (device.max_cluster == 1)
+    found = run_on(SimulatorDevice(info=device), kernel, fusion, arrays)
+    bound = tolerance if tolerance is not None else 3e-5 if dtype is Float else 1.5e-2
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        value = found[t.name].astype(np.float64)
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(value - expected) <= bound * scale + 1e-6), t.name
+    return kernel
+
+
+DEFINITIONS: list[Definition] = [batch_norm, batch_norm_backward, softmax_of_columns, deviations_of_columns]
+WAITS: dict[Definition, int] = dict.fromkeys(DEFINITIONS, 1)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "columns"), [(700, 8), (300, 33), (1500, 3), (513, 64)])
+def test_any_shape(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    kernel = check(define, rows, columns)
+    assert kernel.kernel_ir is not None
+    assert sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)) == WAITS[define]
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize("dtype", [BFloat16, Half])
+def test_sixteen_bits(define: Definition, dtype: DataType) -> None:
+    check(define, 600, 72, dtype)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        replace(SMALL, sm_count=2),
+        replace(SMALL, sm_count=3, registers_per_sm=32768),
+        replace(SMALL, sm_count=40, max_threads_per_block=64),
+        replace(SMALL, sm_count=7, max_threads_per_sm=256),
+    ],
+    ids=["two blocks", "few registers", "small blocks", "few threads"],
+)
+@pytest.mark.parametrize("define", DEFINITIONS)
+def test_regimes(define: Definition, device: DeviceInfo) -> None:
+    check(define, 1100, 20, device=device)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "columns"), [(900, 8), (300, 33), (1500, 3), (513, 64), (40, 100)])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_columns_over_clusters(define: Definition, rows: int, columns: int, dtype: DataType) -> None:
+    kernel = check(define, rows, columns, dtype, H200)
+    assert kernel.kernel_ir is not None
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.plan.workspaces == ()
+    assert not any(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)), "nothing waits for the whole grid"
+
+
+def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks arrive at it when they begin: it orders nothing of what their threads leave for one another meanwhile."""
+    propose = OuterPersistentScheduler.propose
+
+    def forced(
+        self: OuterPersistentScheduler, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Params | Refused:
+        found = propose(self, segment, inputs, device)
+        assert isinstance(found, OuterPersistentParams)
+        loops = replace(
+            found.reduction, block_reduce=16, block_iterate=4, grid_reduce=4, unroll=2, cluster=True, reasons=()
+        )
+        return replace(
+            found,
+            reduction=loops,
+            blocks_per_sm=0,
+            kept_turns=0,
+            last_in_registers=False,
+            one_turn=False,
+            bounds=(),
+            reasons=(),
+        )
+
+    monkeypatch.setattr(OuterPersistentScheduler, "propose", forced)
+    check(batch_norm_backward, 300, 64, Float, H200)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(160, 24), (333, 8), (64, 40)])
+@pytest.mark.parametrize("define", [batch_norm, batch_norm_backward, softmax_of_columns])
+def test_rows_of_one_turn_are_read_once(define: Definition, rows: int, columns: int) -> None:
+    """Each thread loads its rows at once, and holds them until it writes them: no loop goes over turns."""
+    kernel = check(define, rows, columns, BFloat16, H200)
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.source.count("&t0[") == 1
+
+
+@pytest.mark.parametrize("dtype", [Half, Float])
+def test_one_turn_of_rows_whose_number_is_known(dtype: DataType) -> None:
+    """There is no loop over turns, so none that could keep what it loads: the rows stay where they were loaded to."""
+
+    def define(fd: FusionDefinition, dtype: DataType) -> None:
+        o = fd.ops
+        x = fd.define_tensor([128, -1], True, dtype)
+        e = o.exp(o.sub(x, o.max(x, [0], keepdim=True)))
+        fd.add_output(e)
+
+    device = replace(SMALL, sm_count=2)
+    fusion = fusion_of(define, dtype)
+    array = np.random.default_rng(0).random((128, 256 // dtype.itemsize)).astype(dtype.numpy)
+    kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(array)])
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+    assert kernel.source.count("&t0[") == 1
+    found = run_on(SimulatorDevice(info=device), kernel, fusion, [array])[fusion.output_tensors[0].name]
+    wide = array.astype("f8")
+    np.testing.assert_allclose(found.astype("f8"), np.exp(wide - wide.max(0)), rtol=2e-3 if dtype is Half else 1e-5)
+
+
+def test_rows_of_a_cluster_stay_on_chip() -> None:
+    image = TensorDescriptor(BFloat16, (8, 256, 28, 28), (784 * 256, 1, 28 * 256, 256))
+    vectors = [TensorDescriptor(Float, (256,), (1,))] * 2
+    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, BFloat16), [image, *vectors])
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.plan.workspaces == ()
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+
+
+def test_moments_of_columns_far_from_zero() -> None:
+    # Half an ulp of a mean of 3e3 is 1.2e-4 of a deviation of 1, times a weight of up to 2.5: that is all that is lost.
+    check(batch_norm, 400, 16, offset=3e3, tolerance=3e-4)
+
+
+def test_rows_are_read_again_from_the_last_one() -> None:
+    columns, rows = 256, 64 * 64 * 64
+    image = TensorDescriptor(BFloat16, (64, columns, 64, 64), (4096 * columns, 1, 64 * columns, columns))
+    vectors = [TensorDescriptor(Float, (columns,), (1,))] * 2
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(fusion_of(batch_norm, BFloat16), [image, *vectors])
+    text = kernel.source
+    assert rows == image.numel // columns
+    assert text.count("reinterpret_cast<const uint4*>(&t0[") == 8, (
+        "first turns, last one, others, second pass: each twice"
+    )
+    assert kernel.plan is not None
+    assert kernel.min_blocks == 1
+    backwards = [line for line in text.splitlines() if "&t0[" in line and "- " in line]
+    assert len(backwards) == 2
+    assert [("__ldcs(" in line) for line in backwards] == [True, True], "what is read for the last time"
+    assert text.count("__ldcs(") == 6, "what is kept on chip needs no place in the cache"
+    assert text.count("(&t0_cache_after_0_kept[") == 4
+    kept = 3 * 7 * 512 * 16
+    assert kernel.plan.shared_bytes.value > kept, "the rows of three turns of seven accesses"
+    assert kernel.plan.shared_bytes.value + kept // 3 < H200.shared_per_sm + 28 * 1024, "room for those on their way"
+    assert text.count("__stcs(") == 2, "what is written leaves the cache to what is read again"
+    assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
+
+
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_four_columns_of_a_thread_are_joined_as_sums(dtype: DataType) -> None:
+    """No join of sums in Double divides. Eight columns beside the rows of a thread have no registers for those."""
+    image = TensorDescriptor(dtype, (8, 256, 28, 28), (256 * 784, 1, 256 * 28, 256))
+    vectors = [TensorDescriptor(Float, (256,), (1,))] * 2
+    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, dtype), [image, *vectors])
+    divisions = kernel.source.split("fuser_kernel(")[1].count("fuser_divide_by_count(")
+    assert (divisions == 1) is (dtype is Float)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float])
+@pytest.mark.parametrize("columns", [64, 256, 1024])
+def test_what_is_kept_fits_on_chip(dtype: DataType, columns: int) -> None:
+    image = TensorDescriptor(dtype, (64, columns, 64, 64), (4096 * columns, 1, 64 * columns, columns))
+    vectors = [TensorDescriptor(Float, (columns,), (1,))] * 2
+    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, dtype), [image, *vectors])
+    assert kernel.plan is not None
+    assert "_kept" in kernel.source
+    assert H200.shared_per_block_optin - 98304 < kernel.plan.shared_bytes.value <= H200.shared_per_block_optin
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+
+
+def test_a_loop_runs_backwards() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    y = b.pointwise("neg", [x], Float)
+    out = b.pointwise("abs", [y], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    for name in (y.name, out.name):
+        s.split(name, 1, 4)
+        s.parallelize(name, 0, GX)
+    s.inline_most()
+    s.run_backwards(out.name, 1)
+    with pytest.raises(SchedulingError, match="it is no serial loop"):
+        s.run_backwards(out.name, 0)
+    forwards, backwards = ScheduleBuilder(s.fusion), ScheduleBuilder(s.fusion)
+    forwards.replay(r for r in s.records if r.verb != "run_backwards")
+    backwards.replay(s.records)
+    assert str(backwards) == str(s)
+    kernels = [check_schedule(each, [integers((3, 13))]) for each in (forwards, backwards)]
+    assert "t2[" in print_kernel(kernels[0])
+    assert print_kernel(kernels[0]) != print_kernel(kernels[1])
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 33, 64, 256, 1024, 8192, 100_000])
+@pytest.mark.parametrize("rows", [1, 100, 4096, 262_144])
+@pytest.mark.parametrize("loaded", [16, 32])
+def test_outer_shapes(rows: int, columns: int, loaded: int) -> None:
+    shape = choose_outer_shape(rows, columns, Columns(vector=8, loaded=loaded, held=32), 2, H200)
+    if isinstance(shape, Refused):
+        assert rows <= 100 or columns >= 8192
+        return
+    tiles = -(-columns // (8 * shape.across))
+    assert shape.sharing >= 2
+    assert tiles * shape.sharing <= 132, "the whole grid is resident, one block on each SM"
+    threads = -(-shape.across * shape.along // 32) * 32
+    assert shape.registers * threads <= 65536
+    assert shape.across * 8 * 2 <= 256 or columns < 64
+
+
+def test_few_rows_and_many_columns_go_to_the_next_scheduler() -> None:
+    scheduler = OuterPersistentScheduler()
+    fusion = fusion_of(softmax_of_columns, Float)
+    assert not isinstance(scheduler.accepts(fusion), Refused)
+    x = np.random.default_rng(0).normal(size=(5, 300)).astype(np.float32)
+    with FusionDefinition() as fd:
+        softmax_of_columns(fd, Float)
+    (found,) = fd.execute([x], device="simulator")
+    np.testing.assert_allclose(found, expected_of(softmax_of_columns, [x])[0], rtol=3e-5)
+
+
+def test_channels_first_is_one_kernel() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1] * 4, dtype=Float, contiguity=True)
+        variance, mean = fd.ops.var_mean(x, [0, 2, 3], 0, True)
+        fd.add_output(fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5))))
+    assert fd.fusion is not None
+    assert len(segment_fusion(fd.fusion.ir_fusion).segments) == 1
+    a = np.random.default_rng(0).normal(size=(6, 5, 4, 9)).astype(np.float32)
+    (found,) = fd.execute([a], device="simulator")
+    exact = a.astype(np.float64)
+    expected = (exact - exact.mean((0, 2, 3), keepdims=True)) / np.sqrt(exact.var((0, 2, 3), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found, expected, atol=2e-6)

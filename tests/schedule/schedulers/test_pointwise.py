@@ -1,0 +1,385 @@
+"""The loops that the pointwise scheduler chooses, the text they give, and results for odd sizes and layouts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.executor_cache import FusionExecutorCache
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.layouts import row_major
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.schedulers.pointwise import PointwiseScheduler
+from fuser.schedule.segment import Segment
+from fuser.simulator.device import SimulatorDevice
+from tests.device_layouts import place
+
+H200 = DeviceInfo.preset("H200")
+Array = np.ndarray[Any, Any]
+Define = Callable[[FusionDefinition], None]
+BFloat16, Float, Half, Bool, Double = (
+    DataType.BFloat16,
+    DataType.Float,
+    DataType.Half,
+    DataType.Bool,
+    DataType.Double,
+)
+
+
+def tensor(dtype: DataType, *shape: int, strides: Sequence[int] = (), alignment: int = 256) -> TensorDescriptor:
+    return TensorDescriptor(dtype, shape, tuple(strides) or row_major(shape), alignment)
+
+
+def compiled(define: Define, *inputs: TensorDescriptor) -> tuple[CompiledKernel, PointwiseParams]:
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    segment = Segment(fusion, PointwiseScheduler(), ())
+    kernel, params = KernelCompiler(H200).compile_segment(segment, bind_inputs(fusion, inputs))
+    assert isinstance(params, PointwiseParams)
+    assert kernel.resources is not None
+    assert (kernel.resources.spill_bytes, kernel.resources.stack_bytes) == (0, 0)
+    return kernel, params
+
+
+def body(kernel: CompiledKernel) -> str:
+    return kernel.source[kernel.source.index('extern "C"') :]
+
+
+def row_bias(fd: FusionDefinition) -> None:
+    x, b = fd.define_tensor([-1, -1], True, BFloat16), fd.define_tensor([-1], True, BFloat16)
+    fd.add_output(fd.ops.tanh(x + fd.ops.broadcast(b, [True, False])))
+
+
+def column_scale(fd: FusionDefinition) -> None:
+    x, s = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1], True, Float)
+    fd.add_output(x * fd.ops.broadcast(s, [False, True]))
+
+
+def mixed(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([-1, -1], True, BFloat16), fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(fd.ops.cast(fd.ops.cast(x, Float) + y, BFloat16))
+
+
+def swapped_middle(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1] * 4, True, BFloat16)
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, [0, 2, 1, 3])))
+
+
+def added(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(fd.ops.relu(x + y))
+
+
+def test_a_row_operand_is_read_once_for_several_rows_and_nothing_is_divided() -> None:
+    kernel, params = compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))
+    assert (params.parts, params.threads, params.unroll) == ((1, 1), (256, 1), 2)
+    text = body(kernel)
+    assert "%" not in text
+    assert set(re.findall(r"/ \w+", text)) <= {"/ 8"}, "only the number of vectors of a row"
+    assert text.count("&t1[") == 1
+    loads = [m.start() for m in re.finditer(r"reinterpret_cast<const uint4\*>\(&t[01]\[", text)]
+    assert len(loads) == 2
+    assert max(loads) < text.index("tanh"), "all loads come before the first use"
+
+
+def test_a_column_operand_is_read_once_a_row() -> None:
+    kernel, params = compiled(column_scale, tensor(Float, 8192, 8192), tensor(Float, 8192))
+    assert params.parts == (1, 1)
+    assert "= t1[bid_y];" in body(kernel)
+
+
+def test_the_output_is_walked_as_it_lies_where_no_input_has_all_of_its_dims() -> None:
+    """More rows are gathered than the table has elements: the indices are the largest input."""
+
+    def gathered(fd: FusionDefinition) -> None:
+        table, rows = fd.define_tensor([-1, -1], True, Half), fd.define_tensor([-1], True, DataType.Int)
+        fd.add_output(fd.ops.neg(fd.ops.index_select(table, rows, 0)))
+
+    _, params = compiled(gathered, tensor(Half, 1000, 64), tensor(DataType.Int, 100_003))
+    assert params.order == (0, 1)
+    assert params.vector == 8
+
+
+def test_one_run_takes_one_index() -> None:
+    kernel, params = compiled(added, tensor(Float, 8192, 8192), tensor(Float, 8192, 8192))
+    assert (params.parts, params.vector, params.threads, params.unroll) == ((2,), 4, (256, 1), 1)
+    assert "%" not in body(kernel)
+    assert body(kernel).count("if (") == 1, "one test for the whole thread"
+
+
+def test_every_type_takes_sixteen_bytes() -> None:
+    kernel, params = compiled(mixed, tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192))
+    assert params.vector == 8
+    assert dict(params.widths) == {"t0": 8, "t1": 4, "t4": 8}
+    assert body(kernel).count("uint4") == 6
+
+
+def test_what_is_less_aligned_does_not_stop_the_others() -> None:
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=4)
+    params = compiled(mixed, *inputs)[1]
+    assert (dict(params.widths), params.misaligned) == ({"t0": 8, "t1": 4, "t4": 8}, True)
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=8)
+    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, strides=(8194, 1))
+    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+
+
+def test_threads_follow_a_short_inner_dim() -> None:
+    kernel, params = compiled(swapped_middle, tensor(BFloat16, 16, 4096, 32, 128))
+    assert (params.parts, params.threads, params.merged) == ((1, 1, 1, 1), (0, 16), False)
+    assert "%" not in body(kernel)
+    assert "/" not in body(kernel).split("{", 1)[1]
+
+
+def test_more_blocks_than_an_axis_counts_share_one_axis() -> None:
+    _, params = compiled(column_scale, tensor(Float, 1 << 17, 4096), tensor(Float, 1 << 17))
+    assert params.merged
+    _, params = compiled(swapped_middle, tensor(BFloat16, 70000, 8, 32, 128))
+    assert params.merged
+
+
+def table_scale(fd: FusionDefinition) -> None:
+    """A table that all batches share, whose rows some padding keeps apart."""
+    x, table = fd.define_tensor([-1, -1, -1], True, Double), fd.define_tensor([-1, -1], [False, True], Double)
+    fd.add_output(x * fd.ops.broadcast(table, [True, False, False]))
+
+
+def test_blocks_follow_what_shares_more_than_the_cache_keeps() -> None:
+    """A table of 17 MB and a batch of 34 go by between two reads of it; of a tenth of that the cache keeps all."""
+    shape, strides = (32, 16384, 128), (130, 1)
+    kernel, params = compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))
+    assert (params.turned, params.rows_of, params.parts) == (True, 2, (1, 1, 1))
+    assert "4*bid_y + tid_y <" in body(kernel), "blocks along x are batches"
+    shape = (32, 1638, 128)
+    assert not compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))[1].turned
+    assert not compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))[1].turned
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 24), (3, 33, 600), (8, 2, 16)])
+def test_results_of_turned_blocks(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "KEPT_SHARE", 0.0)
+    rng = np.random.default_rng(0)
+    x, table = rng.standard_normal(shape), np.zeros((shape[1], shape[2] + 2))[:, : shape[2]]
+    table[:] = rng.standard_normal(table.shape)
+    np.testing.assert_array_equal(run(table_scale, [x, table])[0], x * table)
+
+
+def test_tiny_runs_take_a_linear_index() -> None:
+    _, params = compiled(swapped_middle, tensor(BFloat16, 4096, 64, 3, 5))
+    assert (params.parts, params.linear) == ((1, 1, 1, 1), True)
+    assert "linear" in " ".join(params.reasons)
+
+
+def test_the_last_vector_of_one_run_may_be_cut() -> None:
+    _, params = compiled(added, tensor(Float, 8191, 8191), tensor(Float, 8191, 8191))
+    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "")
+
+
+def test_rows_are_cut_where_the_output_is_aligned() -> None:
+    _, params = compiled(column_scale, tensor(Float, 8191, 8191), tensor(Float, 8191))
+    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "t3")
+
+
+def halves(width: int) -> Define:
+    """Product of the halves of rows of 2 * width."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], [None, True], BFloat16)
+        first = fd.ops.slice(x, [0, 0], [1 << 20, width])
+        second = fd.ops.slice(x, [0, width], [1 << 20, 2 * width])
+        fd.add_output(fd.ops.cast(first * second, BFloat16))
+
+    return define
+
+
+def test_slices_begin_anywhere() -> None:
+    wide = tensor(BFloat16, 4096, 10240, strides=(10241, 1), alignment=2)
+    kernel, params = compiled(halves(5120), wide)
+    assert (params.vector, params.misaligned, params.aligned_to) == (8, True, "")
+    assert "fuser_realign" in body(kernel)
+    cut = compiled(halves(5003), tensor(BFloat16, 4096, 10006))[1]
+    assert (cut.vector, cut.misaligned, cut.aligned_to) == (8, True, "t21")
+    # What lies beside a pad is no element of the row.
+    assert not compiled(padded, tensor(BFloat16, 4096, 5120, strides=(5121, 1), alignment=2))[1].misaligned
+
+
+def padded(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, -1], [None, True], BFloat16)
+    fd.add_output(fd.ops.neg(fd.ops.pad(x, [8, 8])))
+
+
+def test_scalar_accesses_are_several_a_thread() -> None:
+    _, params = compiled(added, tensor(Float, 1 << 24, 3, strides=(4, 1)), tensor(Float, 1 << 24, 3, strides=(5, 1)))
+    assert (params.vector, params.misaligned) == (1, False)
+
+
+def run(define: Define, arrays: Sequence[Array], shift: int = 0) -> list[Any]:
+    """Results on a simulated device of one SM, where small tensors get the kernels of large ones.
+
+    shift   elements that the first array lies behind an aligned address
+    """
+    device = SimulatorDevice(info=replace(H200, sm_count=1, max_threads_per_sm=64))
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    placed = [
+        place(device, x, [s // x.itemsize for s in x.strides], shift * x.itemsize if i == 0 else 0)
+        for i, x in enumerate(arrays)
+    ]
+    return [np.asarray(r) for r in FusionExecutorCache(fd.fusion).execute(placed)]
+
+
+SIZES = [(1, 1), (7, 8), (33, 64), (64, 33), (130, 24), (31, 130), (5, 1032), (257, 3)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_results_of_odd_sizes(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    n, m = size
+    x, y = rng.integers(-8, 8, (n, m)).astype(np.float32), rng.integers(-8, 8, (n, m)).astype(np.float32)
+    row, column = x[0].copy(), x[:, 0].copy()
+    np.testing.assert_array_equal(run(added, [x, y])[0], np.maximum(x + y, 0))
+    padded = np.zeros((n, m + 3), np.float32)
+    padded[:, :m] = y
+    np.testing.assert_array_equal(run(added, [x, padded[:, :m]])[0], np.maximum(x + y, 0))
+    np.testing.assert_array_equal(run(column_scale, [x, column])[0], x * column[:, None])
+    half = BFloat16.numpy
+    found = run(row_bias, [x.astype(half), row.astype(half)])[0].astype(np.float32)
+    np.testing.assert_allclose(found, np.tanh(x + row), rtol=1e-2)
+    found = run(mixed, [x.astype(half), y])[0].astype(np.float32)
+    np.testing.assert_array_equal(found, x + y)
+    np.testing.assert_array_equal(run(added, [x, y], shift=1)[0], np.maximum(x + y, 0))
+    np.testing.assert_array_equal(run(mixed, [x.astype(half), y], shift=2)[0].astype(np.float32), x + y)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3, 512), (5, 1400), (2, 2051), (9, 131), (7, 1369)])
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_results_of_halves_that_begin_anywhere(rows: int, width: int, shift: int) -> None:
+    x = np.random.default_rng(1).integers(-8, 8, (rows, 2 * width)).astype(np.float32)
+    wanted = x[:, :width] * x[:, width:]
+    for pad in (0, 1, 3):
+        wide = np.zeros((rows, 2 * width + pad), BFloat16.numpy)
+        wide[:, : 2 * width] = x
+        found = run(halves(width), [wide[:, : 2 * width]], shift)[0]
+        np.testing.assert_array_equal(found.astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 8), (3, 5, 2, 24), (2, 9, 17, 1), (1, 1, 1, 1), (2, 33, 3, 5), (3, 4, 5, 520)]
+)
+def test_results_of_permuted_dims(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(-8, 8, shape).astype(BFloat16.numpy)
+    found = run(swapped_middle, [x])[0]
+    np.testing.assert_array_equal(found.astype(np.float32), -x.transpose(0, 2, 1, 3).astype(np.float32))
+
+
+def joined(*columns: int) -> tuple[Define, list[TensorDescriptor]]:
+    def define(fd: FusionDefinition) -> None:
+        parts = [fd.define_tensor([-1, -1], True, Float) for _ in columns]
+        fd.add_output(fd.ops.neg(fd.ops.cat(parts, 1)))
+
+    return define, [tensor(Float, 4096, n) for n in columns]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [((4096, 1024), 4), ((1028, 4096, 512), 4), ((4096, 1022), 2), ((1022, 4096), 2), ((1023, 4096), 1)],
+)
+def test_parts_of_unequal_extents_are_read_by_vectors(columns: tuple[int, ...], width: int) -> None:
+    """No vector is of two parts where all parts' extents are multiples of it, as the kernel asks."""
+    define, inputs = joined(*columns)
+    _, params = compiled(define, *inputs)
+    assert params.vector == width
+    assert {w for _, w in params.widths} == ({width} if width > 1 else set())
+    if width > 1:
+        assert len(params.widths) == len(columns) + 1
+        assert {d for _, _, d in params.divisors} == {width}
+
+
+def test_what_is_read_as_it_is_asks_for_no_extents() -> None:
+    """A pad by constants, and a slice of which the begin is one, say themselves where vectors may begin."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], True, Float)
+        fd.add_output(fd.ops.neg(fd.ops.pad(x, [8, 8, 0, 0])))
+
+    _, params = compiled(define, tensor(Float, 4096, 4096))
+    assert params.vector == 4
+    assert params.divisors == ()
+
+
+def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
+    """Rows of what is sliced begin anywhere: reads by element of the threads of vectors would lie apart."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], [False, True], Double)
+        left, right = fd.ops.slice(x, [0, 0], [1557, 1000]), fd.ops.slice(x, [0, 1000], [1557, 2000])
+        fd.add_output(left * right)
+
+    _, params = compiled(define, tensor(Double, 1557, 2000, strides=(2001, 1)))
+    assert params.divisors == ()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts, pads and slices of rows of any extents, then of others with the same definition."""
+    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "LEAST_THREADS", 0)
+    rng = np.random.default_rng(seed)
+    count, step = int(rng.integers(2, 4)), int(rng.choice([2, 4, 8]))
+    pads = [int(n) * step for n in rng.integers(0, 2, 2)]
+    cut = step * int(rng.integers(0, 2))
+    with FusionDefinition() as fd:
+        parts = [fd.define_tensor([-1, -1], True, Float) for _ in range(count)]
+        t = fd.ops.cat([fd.ops.pad(parts[0], [*pads, 0, 0]), *parts[1:]], 1)
+        fd.add_output(fd.ops.neg(t))
+        if cut:
+            size = fd.ops.size(parts[1], 1)
+            fd.add_output(fd.ops.neg(fd.ops.slice(parts[1], [0, cut], [fd.ops.size(parts[1], 0), size])))
+    for odd in (0, 0, 1):
+        columns = [step * int(n) + odd for n in rng.integers(2, 6, count)]
+        values = [rng.integers(-4, 5, (3, n)).astype(np.float32) for n in columns]
+        found = fd.execute(values, device="simulator")
+        padded = np.pad(values[0], ((0, 0), (pads[0], pads[1])))
+        np.testing.assert_array_equal(np.asarray(found[0]), -np.concatenate([padded, *values[1:]], 1))
+        if cut:
+            np.testing.assert_array_equal(np.asarray(found[1]), -values[1][:, cut:])
+
+
+def test_candidates_ask_only_for_extents_that_hold() -> None:
+    define, inputs = joined(4100, 1028)
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
+    assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.divisors} == {4}
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_what_is_squeezed_and_spread_over_threads_is_no_bug(computed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is read as one, and without its dim of one element: other threads would hold it."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        column = fd.define_tensor([-1, 1], contiguity=True)
+        a = fd.ops.exp(column) if computed else column
+        spread = fd.ops.broadcast(fd.ops.sin(fd.ops.squeeze(a, [1])), [False, True])
+        fd.add_output(x * spread + a)
+    rng = np.random.default_rng(0)
+    x, column = rng.random((7, 300), np.float32), rng.random((7, 1), np.float32)
+    a = np.exp(column) if computed else column
+    (found,) = fd.execute([x, column], device="simulator")
+    np.testing.assert_allclose(found, x * np.sin(a) + a, rtol=1e-5)

@@ -1,0 +1,398 @@
+"""The scan scheduler: what it takes, what it proposes, and that its kernels are right and read wide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition, SchedulerType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.ir.device_info import H200
+from fuser.ir.fact_collection import collect_facts
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.kernel import Allocate, Buffer, Kernel, walk
+from fuser.runtime import nvrtc
+from fuser.runtime.layouts import row_major
+from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
+from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.schedulers.scan import ScanScheduler
+from fuser.schedule.segment import segment_fusion
+from tests.harness import Lowered
+from tests.harness import run as simulate
+
+Float, Half, BFloat16, Int = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Int
+Build = Callable[[FusionDefinition], Any]
+
+
+def fusion_of(build: Build) -> Fusion:
+    with FusionDefinition() as fd:
+        results = build(fd)
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def x(fd: FusionDefinition, rank: int = 2, dtype: DataType = Float) -> Any:
+    return fd.define_tensor([-1] * rank, True, dtype)
+
+
+def rows(fd: FusionDefinition, dtype: DataType = Float) -> Any:
+    return fd.ops.cumsum(x(fd, 2, dtype), 1)
+
+
+def columns(fd: FusionDefinition) -> Any:
+    return fd.ops.cumsum(x(fd), 0)
+
+
+def propose(fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> ScanParams:
+    bound = bind_inputs(fusion, [TensorDescriptor(dtype, s, row_major(s)) for s in shapes])
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, ScanParams)
+    return params
+
+
+# --- what it takes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda fd: x(fd) * 2.0, "nothing is scanned"),
+        (lambda fd: fd.ops.sum(rows(fd), [1]), "is reduced"),
+        (lambda fd: (lambda t: (fd.ops.cumsum(t, 0), fd.ops.cumsum(t, 1)))(x(fd)), "are scanned along different"),
+        (lambda fd: fd.ops.broadcast(fd.ops.cumsum(x(fd, 1), 0), [True, False]) + x(fd), "has a dimension that"),
+        (
+            lambda fd: (lambda b: (b, rows(fd) + fd.ops.broadcast(b, [True, False])))(x(fd, 1) * 2.0),
+            "lacks a dimension",
+        ),
+        (lambda fd: (lambda t: t + fd.ops.permute(t, [1, 0]))(rows(fd)), "a tensor has one dimension twice"),
+    ],
+)
+def test_refusals(build: Build, words: str) -> None:
+    refused = ScanScheduler().accepts(fusion_of(build))
+    assert isinstance(refused, Refused)
+    assert words in refused.reason
+
+
+@pytest.mark.parametrize(
+    "scheduler", [s for s in SCHEDULERS if s.type is not SchedulerType.scan], ids=lambda s: s.type.name
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        rows,
+        lambda fd: (lambda t: (t, fd.ops.max(t, [1])))(rows(fd)),
+        lambda fd: (lambda t: (t, fd.ops.sum(t, [1]), fd.ops.sum(t, [0])))(rows(fd)),
+        lambda fd: (lambda t, u: (fd.ops.cumsum(t, 0), fd.ops.max(t, [1]), fd.ops.max(u, [0])))(x(fd), x(fd)),
+        lambda fd: (lambda t: t / fd.ops.sum(t, 1, keepdim=True))(rows(fd)),
+    ],
+)
+def test_no_other_scheduler_takes_a_scan(scheduler: Scheduler, build: Build) -> None:
+    assert isinstance(scheduler.accepts(fusion_of(build)), Refused)
+
+
+def _fused(fd: FusionDefinition) -> Any:
+    t, scale, bias, mask = x(fd, 2, Half), x(fd, 1), x(fd, 1), x(fd, 2, DataType.Bool)
+    ops = fd.ops
+    wide = ops.cast(t, Float) * ops.broadcast(scale, [False, True])
+    kept = ops.where(mask, wide, 0.0)
+    return ops.cast(ops.cumsum(kept, 1) + ops.broadcast(bias, [True, False]), Half), kept
+
+
+def test_producers_and_consumers_are_one_segment() -> None:
+    (segment,) = segment_fusion(fusion_of(_fused)).segments
+    assert segment.scheduler.type is SchedulerType.scan
+
+
+def test_a_reduction_of_a_scan_is_another_segment() -> None:
+    segmented = segment_fusion(fusion_of(lambda fd: fd.ops.max(rows(fd), [1])))
+    assert [s.scheduler.type for s in segmented.segments] == [SchedulerType.scan, SchedulerType.reduction]
+
+
+# --- what it proposes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads along the row, rows of a block, tiles, vector
+        ((16384, 4096), (512, 1, 2, 4)),
+        ((16384, 4095), (352, 1, 3, 4)),
+        ((16384, 5120), (256, 1, 5, 4)),
+        ((16384, 7168), (448, 1, 4, 4)),
+        ((16384, 16384), (512, 1, 2, 4)),
+        ((16384, 257), (64, 2, 2, 4)),
+        ((189, 257), (64, 2, 5, 1)),
+        ((65536, 1024), (128, 1, 2, 4)),
+        ((65536, 512), (64, 2, 2, 4)),
+        ((65536, 256), (32, 4, 2, 4)),
+        ((65536, 128), (32, 4, 1, 4)),
+        ((65536, 16), (4, 32, 1, 4)),
+        ((65536, 1), (1, 128, 1, 1)),
+        ((1, 0), (1, 1, 1, 1)),
+    ],
+)
+def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> None:
+    params = propose(fusion_of(rows), shape)
+    assert params.inner
+    assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
+    assert 32 <= params.block_scan * params.block_iterate <= 1024 or shape[0] == 1
+    assert params.reasons
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads along the row, tiles, blocks of the cluster
+        ((22, 128256), (256, 8, 16)),
+        ((22, 50257), (512, 2, 16)),
+        ((88, 128256), (256, 4, 4)),
+        ((64, 2**20), (256, 2, 8)),
+        ((190, 128256), (256, 4, 2)),
+        ((300, 128256), (512, 4, 1)),
+        ((4, 2**20), (512, 4, 16)),
+        ((1, 20000), (512, 1, 16)),
+        ((1, 8192), (512, 4, 1)),
+    ],
+)
+def test_few_long_rows_take_clusters(shape: tuple[int, int], expected: tuple[int, int, int]) -> None:
+    params = propose(fusion_of(rows), shape)
+    assert (params.block_scan, params.batch, params.cluster) == expected
+    assert bool(params.bounds) == (shape[1] <= params.block_scan * params.batch * params.cluster * params.vector)
+
+
+def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
+    def chosen(rows_: int, length: int, dtype: DataType) -> bool:
+        params = propose(fusion_of(lambda fd: rows(fd, dtype)), (rows_, length), dtype=dtype)
+        return params.ahead
+
+    assert chosen(88, 50257, DataType.Double)
+    assert chosen(64, 2**20, Float)
+    # A single step, and few of them.
+    assert not chosen(22, 128256, Float)
+    assert not chosen(140, 50257, Float)
+
+
+def test_short_rows_that_begin_anywhere() -> None:
+    """By element where they are few; else cut, as few lanes as leave none without work."""
+    few, many = (propose(fusion_of(lambda fd: rows(fd, Half)), (n, 257), dtype=Half) for n in (1000, 30965))
+    assert (few.vector, few.block_scan, few.batch, few.aligned_to) == (1, 64, 5, "")
+    assert (many.vector, many.block_scan, many.batch, many.block_iterate) == (4, 16, 5, 8)
+    assert many.aligned_to != ""
+
+
+def test_clusters_are_no_larger_than_the_device_has() -> None:
+    fusion = fusion_of(rows)
+    bound = bind_inputs(fusion, [TensorDescriptor(Float, (22, 128256), (128256, 1))])
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), replace(H200, max_cluster=1))
+    assert isinstance(params, ScanParams)
+    assert params.cluster == 1
+
+
+def test_half_rows_are_read_in_eights() -> None:
+    params = propose(fusion_of(lambda fd: rows(fd, Half)), (16384, 4096), dtype=Half)
+    assert (params.vector, params.batch, params.block_scan) == (8, 2, 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads down a column, columns of a block, rows of a thread, vector
+        ((256, 2**20), (1, 128, 4, 4)),
+        ((1024, 65536), (8, 16, 4, 4)),
+        ((16384, 4096), (128, 4, 4, 4)),
+        ((2**16, 64), (128, 4, 4, 4)),
+        ((4096, 33), (32, 16, 8, 1)),
+        ((3, 1000), (1, 4, 3, 4)),
+        ((0, 8), (1, 8, 1, 1)),
+        ((8, 0), (1, 1, 8, 1)),
+    ],
+)
+def test_columns(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> None:
+    params = propose(fusion_of(columns), shape)
+    assert not params.inner
+    assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
+    assert params.reasons
+
+
+def test_equal_but_for_the_reasons() -> None:
+    a, b = (propose(fusion_of(rows), (n, 4096)) for n in (16384, 16385))
+    assert a == b
+    assert hash(a) == hash(b)
+
+
+# --- what the kernels do ----------------------------------------------------------------------------------------------
+
+
+def execute(fusion_build: Build, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    with FusionDefinition() as fd:
+        results = fusion_build(fd)
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    return fd.execute(list(arrays))
+
+
+@pytest.fixture(autouse=True)
+def on_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+
+
+# Around tiles and steps of the shapes above: a step of the largest is 4096 elements.
+LENGTHS = (1, 2, 31, 32, 33, 127, 128, 129, 511, 513, 1023, 1025, 4095, 4096, 4097, 8191, 8193)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_of_rows(length: int) -> None:
+    values = np.random.default_rng(length).integers(-9, 10, (3, length)).astype(np.float32)
+    (out,) = execute(rows, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, 1))
+
+
+@pytest.mark.parametrize("length", [700, 2881, 5003])
+@pytest.mark.parametrize(("threads", "tiles"), [(96, 3), (160, 1), (96, 2)])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_forced_steps(length: int, threads: int, tiles: int, cluster: int) -> None:
+    """Threads that are no power of two, and steps that are loaded while the ones before them compute."""
+    fusion = fusion_of(rows)
+    values = np.random.default_rng(length).integers(-9, 10, (3, length)).astype(np.float32)
+    bound = bind_inputs(fusion, [values])
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, ScanParams)
+    forced = replace(params, block_scan=threads, block_iterate=1, batch=tiles, cluster=cluster, bounds=())
+    for ahead in (False, True):
+        scheduled = ScanScheduler().apply(fusion, replace(forced, ahead=ahead))
+        lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
+        (out,) = simulate(lowered, [values], seed=1).check().values()
+        np.testing.assert_array_equal(out, np.cumsum(values, 1))
+        assert any(b.name.endswith("_next") for b in _allocated(lowered.kernel)) == ahead
+
+
+def _allocated(kernel: Kernel) -> list[Buffer]:
+    return [s.buffer for s in walk(kernel.body) if isinstance(s, Allocate)]
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
+@pytest.mark.parametrize("length", [8193, 20000, 40001, 70001])
+def test_rows_over_clusters(op: str, length: int) -> None:
+    """One step and several, whole vectors and rows that are cut where they are aligned."""
+    values = np.random.default_rng(length).integers(1, 3 if op == "cumprod" else 10, (3, length)).astype(np.int64)
+    (out,) = execute(lambda fd: getattr(fd.ops, op)(x(fd, 2, Int), 1), values)
+    fold = {"cumsum": np.add, "cumprod": np.multiply, "cummin": np.minimum, "cummax": np.maximum}[op]
+    np.testing.assert_array_equal(out, fold.accumulate(values, 1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 31, 33, 255, 257, 1000])
+@pytest.mark.parametrize("width", [1, 3, 8, 40])
+def test_lengths_of_columns(length: int, width: int) -> None:
+    values = np.random.default_rng(length).integers(-9, 10, (length, width)).astype(np.float32)
+    (out,) = execute(columns, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, 0))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("others", [1, 5])
+def test_dims_that_turn_out_to_have_one_element(dim: int, others: int) -> None:
+    """The dim that is scanned is a loop of its own, whatever its size; those around it are merged without such dims."""
+
+    def build(fd: FusionDefinition) -> Any:
+        t = x(fd, 3)
+        sizes = [fd.ops.size(t, d) for d in range(3)]
+        return fd.ops.cumsum(fd.ops.triu(fd.ops.expand(t, [sizes[0], sizes[1], sizes[1]]), 0), dim)
+
+    values = np.full((others, 1, 1), 3.0, np.float32)
+    (out,) = execute(build, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, dim))
+
+
+def test_prologue_and_epilogue() -> None:
+    rng = np.random.default_rng(0)
+    t = rng.integers(-3, 4, (5, 600)).astype(np.float16)
+    scale, bias = rng.integers(1, 3, 5).astype(np.float32), rng.integers(-5, 6, 600).astype(np.float32)
+    mask = rng.random((5, 600)) < 0.5
+    out, kept = execute(_fused, t, scale, bias, mask)
+    expected = np.where(mask, t.astype(np.float32) * scale[:, None], np.float32(0))
+    np.testing.assert_array_equal(kept, expected)
+    np.testing.assert_array_equal(out, (np.cumsum(expected, 1) + bias).astype(np.float16))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_scan_of_a_scan_and_what_it_was_made_of(dim: int) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        t = x(fd)
+        first = fd.ops.cumsum(t, dim)
+        return fd.ops.cummax(first, dim, 2) - t, first
+
+    values = np.random.default_rng(1).integers(-3, 4, (70, 300)).astype(np.float32)
+    out, first = execute(build, values)
+    np.testing.assert_array_equal(first, np.cumsum(values, dim))
+    np.testing.assert_array_equal(out, np.maximum(np.maximum.accumulate(np.cumsum(values, dim), dim), 2) - values)
+
+
+def test_in_place() -> None:
+    with FusionDefinition() as fd:
+        t = x(fd)
+        fd.add_output(fd.ops.cumsum(t, 1), t)
+    for shape in ((3, 5000), (40, 7)):
+        values = np.random.default_rng(1).integers(-3, 4, shape).astype(np.float32)
+        expected = np.cumsum(values, 1)
+        fd.execute([values])
+        np.testing.assert_array_equal(values, expected)
+
+
+def test_rows_are_read_once_and_written_once() -> None:
+    """Accuracy: no worse than adding up in order, in float."""
+    values = np.random.default_rng(2).standard_normal((2, 20000)).astype(np.float32)
+    (out,) = execute(rows, values)
+    exact = np.cumsum(values.astype(np.float64), 1)
+    in_order = np.abs(np.cumsum(values, 1, dtype=np.float32) - exact)
+    assert np.abs(out - exact).max() <= in_order.max()
+    (again,) = execute(rows, values)
+    np.testing.assert_array_equal(out, again)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(
+    ("name", "build", "shapes", "dtypes"),
+    [
+        ("rows", rows, [(16384, 4096)], [Float]),
+        ("long rows", rows, [(64, 2**20)], [Float]),
+        ("few rows", rows, [(22, 128256)], [Float]),
+        ("few odd rows", lambda fd: rows(fd, DataType.Double), [(88, 50257)], [DataType.Double]),
+        ("fewer odd rows", lambda fd: rows(fd, DataType.Double), [(47, 50257)], [DataType.Double]),
+        ("long odd rows", lambda fd: rows(fd, BFloat16), [(105, 250003)], [BFloat16]),
+        ("complex", lambda fd: rows(fd, DataType.ComplexDouble), [(4, 2**16)], [DataType.ComplexDouble]),
+        ("short rows", rows, [(65536, 256)], [Float]),
+        ("half rows", lambda fd: rows(fd, Half), [(16384, 4096)], [Half]),
+        ("columns", columns, [(16384, 4096)], [Float]),
+        ("many columns", columns, [(1024, 65536)], [Float]),
+        ("fused", _fused, [(4096, 4096), (4096,), (4096,), (4096, 4096)], [Half, Float, Float, DataType.Bool]),
+        ("double", lambda fd: rows(fd, DataType.Double), [(4096, 4096)], [DataType.Double]),
+        ("complex", lambda fd: rows(fd, DataType.ComplexDouble), [(4096, 4096)], [DataType.ComplexDouble]),
+    ],
+)
+def test_kernels_do_not_spill_and_move_16_bytes(
+    name: str, build: Build, shapes: list[tuple[int, ...]], dtypes: list[DataType]
+) -> None:
+    fusion = fusion_of(build)
+    given = [TensorDescriptor(d, s, row_major(s)) for d, s in zip(dtypes, shapes, strict=True)]
+    device: Any = H200
+    (kernel,) = compile_fusion(fusion, bind_inputs(fusion, given), device).kernels.values()
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
+    # 64 registers leave room for four blocks of 256 threads on a processor, 80 for three: what holds two steps has no more.
+    most = {"few odd rows": 80} | dict.fromkeys(("rows", "few rows", "long rows", "short rows", "columns"), 64)
+    assert kernel.resources.registers <= most.get(name, 128)
+    # An element of 16 bytes is one access as it is. Of the fused kernel, the Float arguments are the widest.
+    if name != "complex":
+        read = "t2" if name == "fused" else "t0"
+        assert f"reinterpret_cast<const uint4*>(&{read}[" in kernel.source
+        assert re.search(r"\*reinterpret_cast<uint4\*>\(&t\d\[", kernel.source)

@@ -1,0 +1,201 @@
+"""Short rows of odd lengths: element by element, or all of them as one run; few rows; what is read beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.errors import SchedulingError
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.kernel import If, Role, Shuffle, walk
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.alignment import least_cut
+from fuser.schedule.params import InnerPersistentParams, Params, PointwiseParams
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers.pointwise import PointwiseScheduler
+from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import check, collect_facts, integers
+
+D = DataType
+H200 = DeviceInfo.preset("H200")
+Define = Callable[[FusionDefinition, DataType], None]
+
+
+def normalised(fd: FusionDefinition, dtype: DataType) -> None:
+    """Rows less their sums, times weights and plus others, in whole numbers."""
+    x = fd.define_tensor([-1, -1], dtype=dtype)
+    w, b = fd.define_tensor([-1], True, dtype), fd.define_tensor([-1], True, dtype)
+    wide = D.Double if dtype is D.Double else D.Float
+    f = fd.ops.cast(x, wide)
+    y = fd.ops.sub(f, fd.ops.sum(f, [1], keepdim=True))
+    y = fd.ops.mul(y, fd.ops.cast(fd.ops.broadcast(w, [True, False]), wide))
+    y = fd.ops.add(y, fd.ops.cast(fd.ops.broadcast(b, [True, False]), wide))
+    fd.add_output(fd.ops.cast(y, dtype))
+
+
+def biased(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor([-1, -1], True, dtype)
+    b = fd.define_tensor([-1], True, dtype)
+    fd.add_output(fd.ops.add(x, fd.ops.broadcast(b, [True, False])))
+
+
+def scaled_rows(fd: FusionDefinition, dtype: DataType) -> None:
+    """A factor for each row, and one for each column."""
+    x = fd.define_tensor([-1, -1], True, dtype)
+    r, c = fd.define_tensor([-1], True, dtype), fd.define_tensor([-1], True, dtype)
+    y = fd.ops.mul(x, fd.ops.broadcast(r, [False, True]))
+    fd.add_output(fd.ops.add(y, fd.ops.broadcast(c, [True, False])))
+
+
+def described(dtype: DataType, *sizes: int, alignment: int = 256, pad: int = 0) -> TensorDescriptor:
+    return TensorDescriptor(dtype, sizes, (sizes[1] + pad, 1) if len(sizes) == 2 else (1,), alignment)
+
+
+def segment_of(define: Define, dtype: DataType) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    assert fd.fusion is not None
+    (segment,) = segment_fusion(fd.fusion.ir_fusion).segments
+    return segment.fusion
+
+
+def proposed(define: Define, dtype: DataType, *inputs: TensorDescriptor) -> Params:
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    assert fd.fusion is not None
+    (segment,) = segment_fusion(fd.fusion.ir_fusion).segments
+    compiler = KernelCompiler(SimulatorDevice(info=H200))
+    return compiler.propose(segment, bind_inputs(segment.fusion, list(inputs)))
+
+
+def of_rows(dtype: DataType, rows: int, length: int, **layout: int) -> InnerPersistentParams:
+    vectors = [described(dtype, length), described(dtype, length)]
+    params = proposed(normalised, dtype, described(dtype, rows, length, **layout), *vectors)
+    assert isinstance(params, InnerPersistentParams)
+    return params
+
+
+def test_short_rows_are_not_cut() -> None:
+    assert (least_cut(8), least_cut(4), least_cut(2)) == (1365, 796, 597)
+    for dtype, length in ((D.BFloat16, 257), (D.Half, 1001), (D.Float, 333), (D.Double, 129)):
+        params = of_rows(dtype, 30965, length)
+        assert (params.vector, params.aligned_to, params.misaligned) == (1, "", False)
+        assert params.threads == 32
+        assert params.batch == -(-length // 32)
+    assert of_rows(D.BFloat16, 30965, 1401).aligned_to
+    assert of_rows(D.BFloat16, 30965, 256).vector == 8
+
+
+def test_all_accesses_but_the_last_are_inside() -> None:
+    assert of_rows(D.BFloat16, 30965, 257).bounds == (("t0", 1, 257, 288),)
+    assert (
+        of_rows(D.BFloat16, 30965, 288).bounds == (("t0", 1, 257, 288),) or of_rows(D.BFloat16, 30965, 288).vector > 1
+    )
+
+
+def test_what_rows_share_is_loaded_with_them_where_registers_are_few() -> None:
+    assert of_rows(D.BFloat16, 30965, 257).beside_first == ("t1", "t2")
+    assert of_rows(D.Float, 7260, 257).beside_first == ("t1", "t2")
+    assert of_rows(D.BFloat16, 16384, 4096).beside_first == ()
+    assert of_rows(D.BFloat16, 1000, 1024).beside_first == ("t1", "t2"), "all blocks run at once"
+
+
+@pytest.mark.parametrize(("rows", "length", "pad"), [(1, 3072, 0), (1, 131072, 0), (3, 7168, 3), (1, 50257, 0)])
+def test_what_few_rows_need_is_loaded_before_threads_meet(rows: int, length: int, pad: int) -> None:
+    inputs = [described(D.BFloat16, rows, length, alignment=2 if pad else 256, pad=pad)]
+    inputs += [described(D.BFloat16, length, alignment=2 if pad else 256)] * 2
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(segment_of(normalised, D.BFloat16), inputs)
+    assert kernel.kernel_ir is not None
+    in_order = list(walk(kernel.kernel_ir.body))
+    meeting = next(k for k, st in enumerate(in_order) if isinstance(st, Shuffle))
+    inputs_read = [k for k, st in enumerate(in_order) for b, _ in stmt_reads(st) if b.name in ("t0", "t1", "t2")]
+    assert len(inputs_read) >= 3
+    assert max(inputs_read) < meeting
+
+
+def test_only_copies_of_inputs_are_loaded_first() -> None:
+    s = ScheduleBuilder(segment_of(normalised, D.Float))
+    with pytest.raises(SchedulingError, match="it is no copy of an input in registers"):
+        s.load_first("t4")
+
+
+def test_rows_of_a_block_are_tested_once_where_that_takes_no_registers() -> None:
+    assert of_rows(D.BFloat16, 30965, 257).whole_blocks
+    assert not of_rows(D.BFloat16, 32768, 1024).whole_blocks, "weights"
+    assert not of_rows(D.BFloat16, 90, 257).whole_blocks, "one row a block"
+
+
+def test_few_rows_have_many_threads() -> None:
+    few = of_rows(D.BFloat16, 90, 257)
+    assert (few.threads, few.batch, few.rows) == (288, 1, 1)
+    assert of_rows(D.BFloat16, 10, 1024).batch == 1
+    assert of_rows(D.BFloat16, 1000, 1024).threads == 32
+
+
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Half, D.Float, D.Double])
+@pytest.mark.parametrize(("rows", "length"), [(1, 257), (9, 288), (7, 257), (133, 33), (5, 65)])
+@pytest.mark.parametrize("rows_of_block", [1, 4])
+def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block: int) -> None:
+    batch = -(-length // 32)
+    params = replace(
+        of_rows(dtype, 30965, 257),
+        threads=32,
+        batch=batch,
+        rows=rows_of_block,
+        vector=1,
+        vectorized=(),
+        bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
+        beside_first=("t1", "t2"),
+        whole_blocks=rows_of_block > 1,
+    )
+    s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
+    arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
+    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    tests = [st for st in walk(kernel.body) if isinstance(st, If)]
+    assert any(st.role is Role.whole_block for st in tests) == (rows_of_block > 1)
+
+
+def flat(define: Define, dtype: DataType, rows: int, length: int, **layout: int) -> PointwiseParams:
+    vectors = [described(dtype, length)] if define is biased else [described(dtype, rows), described(dtype, length)]
+    params = proposed(define, dtype, described(dtype, rows, length, **layout), *vectors)
+    assert isinstance(params, PointwiseParams)
+    return params
+
+
+def test_rows_beside_short_vectors_are_one_run() -> None:
+    params = flat(biased, D.Half, 100_003, 257)
+    assert (params.parts, params.vector, params.misaligned, params.aligned_to) == ((2,), 8, True, "")
+    assert dict(params.widths).keys() == {"t0", "t3"} or len(params.widths) == 2
+    assert params.bounds[0][2] == 8
+    assert flat(scaled_rows, D.Float, 100_003, 129).parts == (2,)
+    assert flat(biased, D.Half, 100_003, 256).parts == (1, 1), "aligned rows"
+    assert flat(biased, D.Half, 100_003, 4097).aligned_to, "long rows are cut"
+
+
+def test_rows_that_are_no_run_are_read_by_element() -> None:
+    for layout in ({"pad": 2}, {"alignment": 2}):
+        params = flat(biased, D.Half, 100_003, 257, **layout)
+        assert params.vector == 1
+        assert params.unroll >= 4
+
+
+@pytest.mark.parametrize("define", [biased, scaled_rows])
+@pytest.mark.parametrize("dtype", [D.Half, D.Float, D.Double])
+@pytest.mark.parametrize(
+    ("rows", "length", "unroll"), [(2, 257, 1), (37, 257, 2), (100, 9, 1), (11, 8, 2), (3, 1001, 1)]
+)
+def test_one_run(define: Define, dtype: DataType, rows: int, length: int, unroll: int) -> None:
+    params = replace(flat(define, dtype, 100_003, 129), unroll=unroll)
+    s = PointwiseScheduler().apply(segment_of(define, dtype), params)
+    vectors = [(length,)] if define is biased else [(rows,), (length,)]
+    arrays = [(integers(shape) % 5).astype(dtype.numpy) for shape in ((rows, length), *vectors)]
+    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
