@@ -41,7 +41,7 @@ Schedule
                          schedule_tensors.py, schedule_propagation.py. verify_schedule.py has the rules
     iteration_graph.py   which iteration domains are the same. Loop sharing (inlining.py), indices
                          (lowering/loop_nests/indexing.py) and predicates are walks over this graph
-    device_info.py       the limits of a device as plain data
+    device_info.py       the machine model: capacities, rates and latencies of a device as plain data
     fact_collection.py   which facts a schedule asks for, and which hold; facts.py defines them
 
 Kernel: loops, registers and shared arrays, loads and stores, barriers

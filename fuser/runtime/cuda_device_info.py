@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from fuser.ir.device_info import DeviceInfo, largest_cluster
-from fuser.runtime import driver
+from dataclasses import replace
 
-# Share of the nominal bandwidth that a long copy reaches (measured on an H200: 4.275 of 4.8 TB/s).
-_REACHABLE_BANDWIDTH = 0.89
-# Bytes per nanosecond assumed where the driver does not tell the memory clock.
-_UNKNOWN_BANDWIDTH = 1000.0
+from fuser.ir.device_info import REACHED_OF_MEMORY, DeviceInfo, largest_cluster
+from fuser.runtime import driver
 
 
 def read_info(index: int) -> DeviceInfo:
-    """Limits of a device as the driver reports them."""
+    """A device as the driver reports it. What it does not report, rates and latencies, is that of the preset which is most
+    like the device; so is the rate of its memory where the driver does not tell the clock of that."""
     module = driver.bindings()
     handle = driver.call("cuDeviceGet", index)
     attributes = module.CUdevice_attribute
@@ -24,10 +22,13 @@ def read_info(index: int) -> DeviceInfo:
     raw = driver.call("cuDeviceGetName", 128, handle)
     # kHz times bytes of the bus, at two transfers a cycle, in bytes per nanosecond.
     nominal = 2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6
-    return DeviceInfo(
+    # From 9.0 on the widest instruction set of a device is the one with the suffix.
+    arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    known = DeviceInfo.like(arch)
+    return replace(
+        known,
         name=raw.split(b"\0")[0].decode(),
-        # From 9.0 on the widest instruction set of a device is the one with the suffix.
-        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+        arch=arch,
         sm_count=attribute("MULTIPROCESSOR_COUNT"),
         max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
         max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
@@ -37,7 +38,8 @@ def read_info(index: int) -> DeviceInfo:
         shared_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         shared_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         l2_bytes=attribute("L2_CACHE_SIZE"),
-        memory_bytes_per_ns=nominal * _REACHABLE_BANDWIDTH if nominal else _UNKNOWN_BANDWIDTH,
+        memory_bytes_per_ns=nominal * REACHED_OF_MEMORY if nominal else known.memory_bytes_per_ns,
+        shared_reserved=attribute("RESERVED_SHARED_MEMORY_PER_BLOCK"),
         warp_size=attribute("WARP_SIZE"),
         max_access_bytes=32 if major >= 10 else 16,
         max_cluster=largest_cluster(major),
