@@ -5,13 +5,13 @@ Grammar
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | split_aligned(axis, factor, to) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | run_backwards(position) | load_ahead | load_first
-              | keep_turns(again, turns, last_in_registers)
+              | keep_iterations(again, iterations, last_in_registers)
               | set_memory_type(type) | set_cache_op(op) | set_allocation_domain(dims, contiguity)
               | swizzle(by, axis) | allow_misaligned
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
               | ask_extent_within(dim, low, high) | ask_extent_divisible(dim, divisor) | ask_blocks_per_sm(count)
-              | ask_whole_blocks | set_cluster(type, size, alone) | prefetch(names)
+              | ask_full_tiles | set_cluster(type, size, alone) | prefetch(names)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected, limits) | inline_at(position, best_effort, selected)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy, tensor_inputs
-from fuser.ir.scheduled_fusion import KeptTurns, Record, ScheduledFusion, TensorState
+from fuser.ir.scheduled_fusion import KeptIterations, Record, ScheduledFusion, TensorState
 
 
 class MemoryVerbs(ScheduledFusion):
@@ -111,11 +111,11 @@ class MemoryVerbs(ScheduledFusion):
             t, Tensor(t.name, t.dtype, t.logical, tuple(stride_order), contiguity, t.root, t.is_cpu, t.location)
         )
 
-    def keep_turns(self, name: str, again: str, turns: int, last_in_registers: bool = False) -> None:
-        """Keep on chip what a copy of an input loads in some turns of its loop, for `again`, another copy, whose loop runs
+    def keep_iterations(self, name: str, again: str, iterations: int, last_in_registers: bool = False) -> None:
+        """Keep on chip what a copy of an input loads in some iterations of its loop, for `again`, another copy, whose loop runs
         the other way.
 
-        turns, last_in_registers    see KeptTurns
+        iterations, last_in_registers    see KeptIterations
 
         Raises SchedulingError for tensors that are no copies of one input in registers, and in lowering where their loops do
         not go over the same in opposite order.
@@ -127,10 +127,10 @@ class MemoryVerbs(ScheduledFusion):
             raise SchedulingError(
                 f"cannot keep what {name} loads for {again}: they are no copies of one input in registers"
             )
-        if turns < 0 or turns + last_in_registers < 1:
-            raise SchedulingError(f"cannot keep {turns} turns of {name}")
-        self.kept_turns.append(KeptTurns(name, again, turns, last_in_registers))
-        self.records.append(Record("keep_turns", name, (again, turns, last_in_registers)))
+        if iterations < 0 or iterations + last_in_registers < 1:
+            raise SchedulingError(f"cannot keep {iterations} iterations of {name}")
+        self.kept_iterations.append(KeptIterations(name, again, iterations, last_in_registers))
+        self.records.append(Record("keep_iterations", name, (again, iterations, last_in_registers)))
 
     def load_ahead(self, name: str, best_effort: bool = False, trips: int = 1) -> None:
         """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.

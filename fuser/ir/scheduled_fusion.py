@@ -123,16 +123,16 @@ def merge_axes(outer: IterDomain, inner: IterDomain) -> Merge:
 
 
 @record
-class KeptTurns:
-    """What a copy of an input loads in some turns of its loop stays on chip for `again`, another copy.
+class KeptIterations:
+    """What a copy of an input loads in some iterations of its loop stays on chip for `again`, another copy.
 
-    turns               the first turns, which are kept in shared memory
-    last_in_registers   the last turn is kept where it was loaded
+    iterations          how many of the first ones are kept in shared memory
+    last_in_registers   the last one is kept where it was loaded
     """
 
     name: str
     again: str
-    turns: int
+    iterations: int
     last_in_registers: bool = False
 
 
@@ -150,13 +150,13 @@ class ScheduledFusion:
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
         # Whether rows that share a block are tested once for all of them.
-        self.whole_blocks = False
+        self.full_tiles = False
         # Inputs whose lines all threads of the launch together ask for before anything else.
         self.prefetched: tuple[str, ...] = ()
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
         self.alone = False
-        self.kept_turns: list[KeptTurns] = []
+        self.kept_iterations: list[KeptIterations] = []
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.
         self.partial_results: set[str] = set()

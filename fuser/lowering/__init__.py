@@ -5,44 +5,49 @@ of the rooms, from statements to statements (three also give scratch memory, a m
 docstring shows `Before:` and `After:` and says more; `python docs/tour.py` prints what each one changes.
 
 Passes: what each does, and why it stands there
-    build_loop_nests      Order the exprs, open the loops that they share, index and predicate every access. Reductions
-                          become partial results of threads and a `Reduce`, scans a carried value and, where threads
-                          share a row, a `Scan`. First: all passes work on statements.
-    prefetch_loads        Load the next iteration's inputs into registers while this one computes, where the schedule
-                          asks. Loops are still those of the loop nests, and no barrier is placed.
-    read_early            Hoist loads above a collective: elements that a loaded index chooses, such as the logit of a
-                          row's label. As prefetch_loads.
-    keep_turns            Keep what the first iterations load in shared memory, and the last iteration in registers, for
-                          a loop that goes over the same data backwards. Behind prefetch_loads, which moves loads.
-    pipeline_copies       Commit and wait for asynchronous copies to shared memory (cp.async); where the schedule asks,
-                          start those of the next iteration as places become free. As prefetch_loads.
-    insert_grid_barriers  Put a wait of the whole grid between conflicting accesses of device memory by different
-                          blocks. Before collectives are expanded: the wait is one of them.
-    expand_collectives    Turn `Reduce`, `Scan` and `GridBarrier` into shuffles, shared and remote stores, atomics and
-                          fences. Before memory and barriers, which treat its scratch like any other buffer.
-    values_by_owners      Sink what follows from the results of columns alone to the threads that join them, which share
-                          it in place of the results. Before what is shared has a place.
-    allocate_shared       Give every shared buffer an offset; reuse bytes where lifetimes are disjoint. Before barriers:
-                          buffers at one offset are one memory.
-    insert_syncs          Put block barriers between conflicting accesses of shared memory. All accesses are there, and
-                          predicates stand around single statements, so that no barrier falls inside one. Right behind
-                          it memory/in_place.py decides which outputs may overwrite the inputs that they update.
-    fill_held_values      Masked loads: a register whose load is masked gets the value that its consumers begin with, so
-                          that they need no test. Predicates still stand around single statements, and none is hoisted.
-    peel_loops            Peel the last iteration of an unrolled loop, where no other can fail the tests. Before tests
-                          are hoisted: both sides of a hoisted test have the same loops then.
-    unswitch_loops        Test the last index once for a whole unswitched loop. Loops with barriers are known by now:
-                          they keep their tests.
-    first_values          Ask whether a value is the first of its thread in the first iterations of an unrolled loop
-                          only. Behind unswitch_loops: where values are tested one by one, any of them may be the first.
-    whole_blocks          Specialise the kernel for blocks all of whose rows exist. Tests are as few as they get, and
-                          not joined.
-    finish_by_owners      Sink what follows the last collective to the threads that store its results, if that is much
-                          arithmetic in Double. Barriers are placed, and owners' tests stand around single statements.
-    merge_predicates      Join neighbouring statements under equal tests; hoist tests that all iterations of a loop
-                          share. Last of those that look at single statements.
-    finish_kernel         Make the parameters, the launch plan and the size of shared memory. Last: only now is it known
-                          what the body mentions.
+    build_loop_nests           Order the exprs, open the loops that they share, index and predicate every access.
+                               Reductions become partial results of threads and a `Reduce`, scans a carried value and,
+                               where threads share a row, a `Scan`. First: all passes work on statements.
+    prefetch_loads             Load the next iteration's inputs into registers while this one computes, where the
+                               schedule asks. Loops are still those of the loop nests, and no barrier is placed.
+    hoist_loads                Hoist loads above a collective: elements that a loaded index chooses, such as the logit
+                               of a row's label. As prefetch_loads.
+    partial_residency          Keep what the first iterations load in shared memory, and the last iteration in
+                               registers, for a loop that goes over the same data backwards. Behind prefetch_loads,
+                               which moves loads.
+    pipeline_copies            Commit and wait for asynchronous copies to shared memory (cp.async); where the schedule
+                               asks, start those of the next iteration as places become free. As prefetch_loads.
+    insert_grid_barriers       Put a wait of the whole grid between conflicting accesses of device memory by different
+                               blocks. Before collectives are expanded: the wait is one of them.
+    expand_collectives         Turn `Reduce`, `Scan` and `GridBarrier` into shuffles, shared and remote stores, atomics
+                               and fences. Before memory and barriers, which treat its scratch like any other buffer.
+    sink_to_owners             Sink what follows from the results of columns alone to the threads that join them, which
+                               share it in place of the results. Before what is shared has a place.
+    allocate_shared            Give every shared buffer an offset; reuse bytes where lifetimes are disjoint. Before
+                               barriers: buffers at one offset are one memory.
+    insert_syncs               Put block barriers between conflicting accesses of shared memory. All accesses are there,
+                               and predicates stand around single statements, so that no barrier falls inside one. Right
+                               behind it memory/in_place.py decides which outputs may overwrite the inputs that they
+                               update.
+    fill_masked_loads          Masked loads: a register whose load is masked gets the value that its consumers begin
+                               with, so that they need no test. Predicates still stand around single statements, and
+                               none is hoisted.
+    peel_loops                 Peel the last iteration of an unrolled loop, where no other can fail the tests. Before
+                               tests are hoisted: both sides of a hoisted test have the same loops then.
+    unswitch_loops             Test the last index once for a whole unswitched loop. Loops with barriers are known by
+                               now: they keep their tests.
+    simplify_first_iterations  Ask whether a value is the first of its thread in the first iterations of an unrolled
+                               loop only. Behind unswitch_loops: where values are tested one by one, any of them may be
+                               the first.
+    specialise_full_tiles      Specialise the kernel for blocks all of whose rows exist. Tests are as few as they get,
+                               and not joined.
+    sink_epilogue              Sink what follows the last collective to the threads that store its results, if that is
+                               much arithmetic in Double. Barriers are placed, and owners' tests stand around single
+                               statements.
+    merge_predicates           Join neighbouring statements under equal tests; hoist tests that all iterations of a loop
+                               share. Last of those that look at single statements.
+    finish_kernel              Make the parameters, the launch plan and the size of shared memory. Last: only now is it
+                               known what the body mentions.
 
 Rooms
     loop_nests/   from a schedule to statements: the first pass

@@ -17,23 +17,23 @@ from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
 from fuser.lowering.collectives.expand_collectives import Expanded, expand_collectives
-from fuser.lowering.collectives.finish_by_owners import finish_by_owners
-from fuser.lowering.collectives.values_by_owners import values_by_owners
+from fuser.lowering.collectives.sink_epilogue import sink_epilogue
+from fuser.lowering.collectives.sink_to_owners import sink_to_owners
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
 from fuser.lowering.memory.allocate_shared import SharedLayout, allocate_shared
+from fuser.lowering.memory.hoist_loads import hoist_loads
 from fuser.lowering.memory.in_place import in_place_outputs
-from fuser.lowering.memory.keep_turns import keep_turns
+from fuser.lowering.memory.partial_residency import partial_residency
 from fuser.lowering.memory.pipeline_copies import pipeline_copies
 from fuser.lowering.memory.prefetch_loads import prefetch_loads
-from fuser.lowering.memory.read_early import read_early
-from fuser.lowering.predicates.fill_held_values import fill_held_values
-from fuser.lowering.predicates.first_values import first_values
+from fuser.lowering.predicates.fill_masked_loads import fill_masked_loads
 from fuser.lowering.predicates.merge_predicates import merge_predicates
 from fuser.lowering.predicates.peel_loops import peel_loops
+from fuser.lowering.predicates.simplify_first_iterations import simplify_first_iterations
+from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
-from fuser.lowering.predicates.whole_blocks import whole_blocks
 from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.sync.insert_syncs import insert_syncs
 
@@ -43,20 +43,20 @@ _T = TypeVar("_T")
 PASSES = (
     "build_loop_nests",
     "prefetch_loads",
-    "read_early",
-    "keep_turns",
+    "hoist_loads",
+    "partial_residency",
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
-    "values_by_owners",
+    "sink_to_owners",
     "allocate_shared",
     "insert_syncs",
-    "fill_held_values",
+    "fill_masked_loads",
     "peel_loops",
     "unswitch_loops",
-    "first_values",
-    "whole_blocks",
-    "finish_by_owners",
+    "simplify_first_iterations",
+    "specialise_full_tiles",
+    "sink_epilogue",
     "merge_predicates",
     "finish_kernel",
 )
@@ -125,10 +125,12 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
-    body = step("read_early", lambda: read_early(body))
+    body = step("hoist_loads", lambda: hoist_loads(body))
     body = step(
-        "keep_turns",
-        lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
+        "partial_residency",
+        lambda: partial_residency(
+            body, scheduled.kept_iterations, lowered.private_buffers, context.threads, context.sizes
+        ),
     )
     recycled, must = _loads_ahead(scheduled, MemoryType.shared)
     asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
@@ -146,7 +148,7 @@ def lower_fusion(
         ),
     )
     body = seen("expand_collectives", expanded.body)
-    body = step("values_by_owners", lambda: values_by_owners(body))
+    body = step("sink_to_owners", lambda: sink_to_owners(body))
     layout = _named("allocate_shared", lambda: allocate_shared(body))
     is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
@@ -155,12 +157,12 @@ def lower_fusion(
     private, one_thread = lowered.private_buffers | expanded.told, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
-    body = step("fill_held_values", lambda: fill_held_values(body))
+    body = step("fill_masked_loads", lambda: fill_masked_loads(body))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
-    body = step("first_values", lambda: first_values(body))
-    body = step("whole_blocks", lambda: _whole_blocks(body, context))
-    body = step("finish_by_owners", lambda: finish_by_owners(body))
+    body = step("simplify_first_iterations", lambda: simplify_first_iterations(body))
+    body = step("specialise_full_tiles", lambda: _specialise_full_tiles(body, context))
+    body = step("sink_epilogue", lambda: sink_epilogue(body))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
     if observer is not None:
@@ -171,12 +173,16 @@ def lower_fusion(
     return kernel
 
 
-def _whole_blocks(body: tuple[Stmt, ...], context: LoweringContext) -> tuple[Stmt, ...]:
-    return whole_blocks(body, context.threads, context.sizes, context.proofs) if context.builder.whole_blocks else body
+def _specialise_full_tiles(body: tuple[Stmt, ...], context: LoweringContext) -> tuple[Stmt, ...]:
+    return (
+        specialise_full_tiles(body, context.threads, context.sizes, context.proofs)
+        if context.builder.full_tiles
+        else body
+    )
 
 
 def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the tensors in a memory that are to be loaded a trip ahead, and of those that must be."""
+    """Names of the tensors in a memory that are to be loaded an iteration ahead, and of those that must be."""
     states = [(n, s) for n, s in scheduled.states.items() if s.loads_ahead and s.memory is memory]
     return frozenset(n for n, _ in states), frozenset(n for n, s in states if s.must_load_ahead)
 

@@ -215,11 +215,11 @@ def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
-    if not params.one_turn and not params.kept_turns and not params.last_in_registers:
+    if not params.one_turn and not params.kept_iterations and not params.last_in_registers:
         for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
             yield replace(params, reduction=loops)
-    if params.kept_turns:
-        yield replace(params, kept_turns=params.kept_turns // 2)
+    if params.kept_iterations:
+        yield replace(params, kept_iterations=params.kept_iterations // 2)
     yield replace(params, streaming=not params.streaming)
     if params.last_in_registers:
         yield replace(params, last_in_registers=False)

@@ -210,7 +210,7 @@ class InnerPersistentParams:
     beside_ahead  whether reads of the same inputs may go before stores of results that stand in front of them
     in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
     prefetch    whether the launch asks for what all rows share before anything else
-    whole_blocks  the rows of a block are tested once
+    full_tiles  the kernel is specialised for blocks all of whose rows exist
     few         every block has a processor for itself: registers need not leave room for others
     alone       the same, for the blocks of clusters, of registers as they come
     reasons     why, in words; no part of the kernel's key
@@ -232,7 +232,7 @@ class InnerPersistentParams:
     one_pass: bool = False
     in_grid: int = 0
     beside_first: tuple[str, ...] = ()
-    whole_blocks: bool = False
+    full_tiles: bool = False
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()
@@ -251,8 +251,8 @@ class OuterPersistentParams:
 
     reduction       the loops; `grid_reduce` blocks share the rows of some columns
     blocks_per_sm   that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a column
-    kept_turns      the first turns of the first pass, whose rows stay in shared memory for the second (0: none)
-    last_in_registers   the rows of its last turn stay in the registers that they were loaded into
+    kept_iterations     the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
+    last_in_registers   the rows of its last iteration stay in the registers that they were loaded into
     streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
     one_turn        the rows of a block are those of one turn, and stay in the registers of its threads
     bounds          (input, dim, low, high) of the reduced extents that are not known, for which that is so
@@ -262,7 +262,7 @@ class OuterPersistentParams:
     reduction: ReductionParams
     blocks_per_sm: int
     streaming: bool = True
-    kept_turns: int = 0
+    kept_iterations: int = 0
     last_in_registers: bool = False
     one_turn: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()

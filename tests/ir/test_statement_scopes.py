@@ -48,11 +48,11 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_integers
 from fuser.ir.statement_scopes import Scope, defined_symbol, is_collective, scope_of
-from fuser.lowering.collectives.finish_by_owners import finish_by_owners
+from fuser.lowering.collectives.sink_epilogue import sink_epilogue
 from fuser.lowering.predicates.peel_loops import peel_loops
+from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
-from fuser.lowering.predicates.whole_blocks import whole_blocks
-from tests.lowering.collectives.test_finish_by_owners import settle, stored
+from tests.lowering.collectives.test_sink_epilogue import settle, stored
 
 REGISTER = Buffer("register", DataType.Float, MemoryType.local, const(4))
 SHARED = Buffer("shared", DataType.Float, MemoryType.shared, const(4))
@@ -122,9 +122,9 @@ def test_every_statement_is_classified(stmt: Stmt, scope: Scope) -> None:
 def test_what_communicates_is_left_to_all_threads(stmt: Stmt) -> None:
     """Threads that store nothing do not skip it, and what only others' rows need is not left out for whole blocks."""
     body = (settle(), stmt, stored())
-    assert finish_by_owners(body) is body
+    assert sink_epilogue(body) is body
     inside = (settle(), For(INDEX, ZERO, const(8), ONE, (stmt,)), stored())
-    assert finish_by_owners(inside) is inside
+    assert sink_epilogue(inside) is inside
 
 
 @pytest.mark.parametrize("stmt", [s for s, _ in SAMPLES if is_collective(s)], ids=lambda s: type(s).__name__)
@@ -140,11 +140,11 @@ def test_what_lanes_do_together_gets_no_test_of_its_own(stmt: Stmt) -> None:
 
 
 @pytest.mark.parametrize("stmt", [s for s, c in SAMPLES if c > Scope.warp], ids=lambda s: type(s).__name__)
-def test_whole_blocks_are_not_told_apart_around_what_several_warps_do(stmt: Stmt) -> None:
+def test_full_tiles_are_not_specialised_around_what_several_warps_do(stmt: Stmt) -> None:
     row = symbol("row", 0, 3)
     rows, sizes = {ParallelType.block_y: row}, {ParallelType.block_y: const(4)}
     tested = If(less(4 * N + row, symbol("m", 0)), (Store(REGISTER, ZERO, VALUE),))
     shuffle = Shuffle(REGISTER, ZERO, VALUE, ShuffleKind.xor, ONE)
-    assert len(whole_blocks((tested, shuffle), rows, sizes)) == 1
+    assert len(specialise_full_tiles((tested, shuffle), rows, sizes)) == 1
     body = (tested, shuffle, stmt)
-    assert whole_blocks(body, rows, sizes) is body
+    assert specialise_full_tiles(body, rows, sizes) is body

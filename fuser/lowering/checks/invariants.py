@@ -2,8 +2,8 @@
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
     prefetch_loads       collectives_are_whole       still
-    read_early           collectives_are_whole       still
-    keep_turns           collectives_are_whole       still
+    hoist_loads          collectives_are_whole       still
+    partial_residency    collectives_are_whole       still
     pipeline_copies      collectives_are_whole       still
                          copies_are_waited_for       a wait parts the copies to a buffer from its reads
     insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
@@ -240,20 +240,20 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
     "prefetch_loads": (collectives_are_whole,),
-    "read_early": (collectives_are_whole,),
-    "keep_turns": (collectives_are_whole,),
+    "hoist_loads": (collectives_are_whole,),
+    "partial_residency": (collectives_are_whole,),
     "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
-    "values_by_owners": (),
+    "sink_to_owners": (),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair, reads_of_other_blocks_are_fresh, published_writes_are_complete),
-    "fill_held_values": (),
+    "fill_masked_loads": (),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
-    "first_values": (),
-    "whole_blocks": (),
-    "finish_by_owners": (),
+    "simplify_first_iterations": (),
+    "specialise_full_tiles": (),
+    "sink_epilogue": (),
     "merge_predicates": (no_equal_neighbours,),
     "finish_kernel": (),
 }
@@ -263,8 +263,8 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 _BEFORE_EXPANSION = (
     "build_loop_nests",
     "prefetch_loads",
-    "read_early",
-    "keep_turns",
+    "hoist_loads",
+    "partial_residency",
     "pipeline_copies",
     "insert_grid_barriers",
 )

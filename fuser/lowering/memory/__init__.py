@@ -2,10 +2,10 @@
 
 Imports of lowering/: context.py, kernel_rewrites.py.
 
-    prefetch_loads.py   loads of the next iteration into registers while this one computes
-    read_early.py       loads at a loaded index, hoisted above a collective
-    keep_turns.py       what some iterations load stays on chip for a loop that goes over the same data backwards
-    pipeline_copies.py  commits and waits of asynchronous copies to shared memory, started iterations ahead
-    allocate_shared.py  an offset for every shared buffer, reused where lifetimes are disjoint
-    in_place.py         which outputs may be written straight into the storage of the input that they update
+    prefetch_loads.py     loads of the next iteration into registers while this one computes
+    hoist_loads.py        loads at a loaded index, hoisted above a collective
+    partial_residency.py  what some iterations load stays on chip for a loop that goes over the same data backwards
+    pipeline_copies.py    commits and waits of asynchronous copies to shared memory, started iterations ahead
+    allocate_shared.py    an offset for every shared buffer, reused where lifetimes are disjoint
+    in_place.py           which outputs may be written straight into the storage of the input that they update
 """

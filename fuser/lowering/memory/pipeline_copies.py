@@ -1,4 +1,4 @@
-"""Give asynchronous copies their commits and waits, and start those for the next trip of a loop as places become free.
+"""Software-pipeline asynchronous copies (cp.async): place commits and waits, and start the copies of later iterations.
 
 Before: x[0..7] <- input[f(i)] (started)  ...  x[3] ...
 After:  the same, the copies committed as a group behind the statement that starts them, and a wait for that group right before
@@ -7,12 +7,12 @@ After:  the same, the copies committed as a group behind the statement that star
 Where the schedule wants the copy ahead, inside a serial loop:
         x[0..7] <- input[f(0)]; commit
         for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
-One place serves all trips: the last loop that reads x starts the copy of what it has just read for the next trip, so that what
-follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. Where two trips
-ahead are wanted, there is a place for each of two trips, and the next trip as a whole overlaps with the copies. That needs no
-barrier, because each thread reads only what it copied itself. Where the first and the last loop that read x go over it
-alike, the copies of each trip are a group, and the first of the loops waits for one piece after the other: it begins while
-the rest of x is on its way.
+One buffer serves all iterations: the last loop that reads x starts the copy of what it has just read for the next iteration, so
+that what follows in this iteration, the stores above all, and what comes first in the next one overlap with the copies. Where
+copies are two iterations ahead there are two buffers, and the whole next iteration overlaps with the copies. No barrier is
+needed, because each thread reads only what it copied itself. Where the first and the last loop that read x have the same
+iterations, the copies of each iteration are a group, and the first loop waits for one piece after the other: it begins
+while the rest of x is in flight.
 
 Stands before collectives are expanded: loops are those of loop nests, and fills stand beside what reads them.
 """
@@ -97,7 +97,7 @@ def pipeline_copies(
     missing = sorted(b.name for b in copied if b.name in required and b not in recycler.done)
     if missing:
         raise SchedulingError(
-            f"{missing[0]} cannot be copied a trip ahead: no serial loop fills it, or threads read what others copied"
+            f"{missing[0]} cannot be copied an iteration ahead: no serial loop fills it, or threads read what others copied"
         )
     once = {b for b in copied - recycler.done if b.name in wanted and b.name in private}
     split = _Splitter(once)
@@ -106,7 +106,7 @@ def pipeline_copies(
     body = waits.list(body)
     left = sorted(b.name for b in copied if b.name in wanted and b not in recycler.done | split.done)
     reason = "no serial loop fills it, or threads read what others copied"
-    return (*notes, *(Comment(f"{name} is not copied a trip ahead: {reason}") for name in left), *body)
+    return (*notes, *(Comment(f"{name} is not copied an iteration ahead: {reason}") for name in left), *body)
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class _Splitter:
 
 
 class _Recycler:
-    """Starts the copies to the buffers `wanted` a trip ahead, or two; `done` are those for which that was possible."""
+    """Starts the copies to the buffers `wanted` an iteration ahead, or two; `done` are those for which that was possible."""
 
     def __init__(self, wanted: AbstractSet[Buffer], twice: AbstractSet[str]) -> None:
         self.wanted = wanted

@@ -1,12 +1,12 @@
-"""Load what the next trip of a loop needs while this trip computes.
+"""Load what the next iteration of a loop needs while this iteration computes.
 
 Before: for i in 0 .. n { x[0..7] = input[f(i)]; ... x[3] ... }
 After:  next[0..7] = input[f(0)]
         for i in 0 .. n { x[0..7] = next[0..7]; if i + 1 < n { next[0..7] = input[f(i + 1)] }; ... x[3] ... }
 
-Only for the copies that the schedule asks it for: they hold registers twice. The statements that fill such a copy stand in the
-loop that it is inlined in, under their own tests; they read nothing but arguments that the kernel does not write, so that they
-may be carried out a trip earlier.
+Only for the copies that the schedule names: they take their registers twice. The statements that fill such a copy stand in the
+loop that it is inlined in, under predicates of their own. They read only arguments that the kernel does not write, so that they
+may run an iteration earlier.
 
 Stands before collectives are expanded: loops are those of loop nests, and no barrier has a place yet.
 """
@@ -27,7 +27,7 @@ from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 def prefetch_loads(
     body: tuple[Stmt, ...], wanted: AbstractSet[str], required: AbstractSet[str] = frozenset()
 ) -> tuple[Stmt, ...]:
-    """Fill the register arrays of the tensors `wanted` a trip ahead, where a loop fills them so.
+    """Fill the register arrays of the tensors `wanted` an iteration ahead, where a loop fills them so.
 
     Of those that none does a comment at the head tells. Raises SchedulingError for one of those `required`.
     """
@@ -39,13 +39,13 @@ def prefetch_loads(
     missing = sorted(required - prefetcher.done)
     if missing:
         raise SchedulingError(
-            f"{missing[0]} cannot be loaded a trip ahead: no serial loop fills it from inputs that the kernel does not write"
+            f"{missing[0]} cannot be loaded an iteration ahead: no serial loop fills it from inputs that the kernel only reads"
         )
     left = sorted(wanted - prefetcher.done)
     if not left:
         return result
     reason = "no serial loop fills it from inputs that the kernel does not write"
-    return (*(Comment(f"{name} is not loaded a trip ahead: {reason}") for name in left), *result)
+    return (*(Comment(f"{name} is not loaded an iteration ahead: {reason}") for name in left), *result)
 
 
 class _Prefetcher:
@@ -106,7 +106,7 @@ def _with_body(loop: For, body: tuple[Stmt, ...]) -> For:
 
 
 def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
-    """The loads, into the arrays for the next trip."""
+    """The loads, into the arrays for the next iteration."""
 
     def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
         match stmt:
@@ -121,7 +121,7 @@ def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, .
 
 
 def _from(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
-    """What the loads fill, taken from the arrays for the next trip: the same elements under the same tests."""
+    """What the loads fill, taken from the arrays for the next iteration: the same elements under the same tests."""
 
     def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
         match stmt:

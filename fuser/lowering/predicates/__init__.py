@@ -2,11 +2,11 @@
 
 Imports of lowering/: kernel_rewrites.py.
 
-    fill_held_values.py  masked loads get the value that their consumers begin with, and these need no test
-    peel_loops.py        the last iteration of an unrolled loop alone is tested
-    unswitch_loops.py    a loop's last index is tested once for all of its iterations
-    first_values.py      "is it the first value" is asked in the first iterations only
-    whole_blocks.py      a block all of whose rows exist tests once
-    merge_predicates.py  statements under equal tests are joined; loops under tests that they do not change
-    hoisted_tests.py     what peel_loops, unswitch_loops and whole_blocks have in common
+    fill_masked_loads.py          masked loads get the value that their consumers begin with, and these need no test
+    peel_loops.py                 the last iteration of an unrolled loop alone is tested
+    unswitch_loops.py             a loop's last index is tested once for all of its iterations
+    simplify_first_iterations.py  "is it the first value" is asked in the first iterations only
+    specialise_full_tiles.py      a block all of whose rows exist tests once
+    merge_predicates.py           statements under equal tests are joined; loops under tests that they do not change
+    hoisted_tests.py              what peel_loops, unswitch_loops and specialise_full_tiles have in common
 """

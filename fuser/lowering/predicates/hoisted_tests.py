@@ -1,4 +1,4 @@
-"""Tests that are answered before a body runs: what `peel_loops`, `unswitch_loops` and `whole_blocks` have in common."""
+"""What `peel_loops`, `unswitch_loops` and `specialise_full_tiles` share: tests that are answered before a body runs."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class OuterPersistentScheduler:
         )
         loops_stay = stays and not one_turn
         return OuterPersistentParams(
-            made, 1, kept_turns=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
+            made, 1, kept_iterations=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
         )
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
@@ -231,9 +231,9 @@ class OuterPersistentScheduler:
             # Every other pass runs the other way.
             if not one_turn and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if not one_turn and (params.kept_turns or params.last_in_registers):
+        if not one_turn and (params.kept_iterations or params.last_in_registers):
             for first, again in _read_again(builder, with_rows):
-                builder.keep_turns(first, again, params.kept_turns, params.last_in_registers)
+                builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
         if params.streaming:
             for name in _last_accesses(builder, with_rows):
                 builder.set_cache_op(name, CacheOp.streaming)
@@ -259,7 +259,7 @@ def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps
         "all rows stay on chip" if keeps else "no rows stay on chip",
     )
     kept = shape.turns - 1 if keeps else 0
-    return OuterPersistentParams(made, 0, kept_turns=kept, last_in_registers=keeps, reasons=reasons)
+    return OuterPersistentParams(made, 0, kept_iterations=kept, last_in_registers=keeps, reasons=reasons)
 
 
 def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
@@ -319,7 +319,7 @@ def choose_outer_shape(
             kept = 0
             if thread.keeps and unroll > 1:
                 turns = -(-rows // (sharing * along * unroll))
-                kept = _kept_turns(thread, across, along, turns, in_flight, device)
+                kept = _kept_iterations(thread, across, along, turns, in_flight, device)
             shape = OuterShape(across, along, sharing, unroll, registers, in_flight, kept)
             key = min(in_flight, NEEDED_IN_FLIGHT), kept * in_flight + in_flight if thread.keeps else 0, -unroll
             if best is None or key > best[0]:
@@ -347,7 +347,7 @@ def _registers(thread: Columns, unroll: int) -> int:
     return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
 
 
-def _kept_turns(thread: Columns, across: int, along: int, turns: int, in_flight: int, device: DeviceInfo) -> int:
+def _kept_iterations(thread: Columns, across: int, along: int, turns: int, in_flight: int, device: DeviceInfo) -> int:
     """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
     cached = device.shared_per_sm + ALWAYS_CACHE - in_flight
     used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES

@@ -383,7 +383,7 @@ def test_refusals() -> None:
     with pytest.raises(SchedulingError, match="is no input in device memory"):
         s.cache_after(s.fusion.output_tensors[0].name, LoadStoreOpType.cp_async)
     s.load_ahead("t0_cache_after_0")
-    with pytest.raises(SchedulingError, match="cannot be copied a trip ahead"):
+    with pytest.raises(SchedulingError, match="cannot be copied an iteration ahead"):
         lowered(s)
     with pytest.raises(SchedulingError, match="3 trips ahead: one in registers, two in shared memory"):
         s.load_ahead("t0_cache_after_0", trips=3)

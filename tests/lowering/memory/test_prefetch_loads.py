@@ -1,4 +1,4 @@
-"""Loads a trip ahead: what moves, that results stay, and what cannot be loaded ahead."""
+"""Loads an iteration ahead: what moves, that results stay, and what cannot be loaded ahead."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_nothing_wanted_changes_nothing() -> None:
     ids=["filled for the loop outside", "kernel writes the input", "no load"],
 )
 def test_what_cannot_be_loaded_ahead_is_refused(body: tuple[Stmt, ...]) -> None:
-    with pytest.raises(SchedulingError, match="x cannot be loaded a trip ahead"):
+    with pytest.raises(SchedulingError, match="x cannot be loaded an iteration ahead"):
         prefetch_loads(body, frozenset(["x"]), frozenset(["x"]))
     told, *same = prefetch_loads(body, frozenset(["x"]))
     assert kinds(tuple(same)) == kinds(body), "where it is only wished for, nothing moves"
     assert isinstance(told, Comment)
-    assert told.text.startswith("x is not loaded a trip ahead: no serial loop fills it")
+    assert told.text.startswith("x is not loaded an iteration ahead: no serial loop fills it")
 
 
 def rows_summed(vector: int) -> tuple[ScheduleBuilder, str]:

@@ -224,7 +224,7 @@ def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatc
             found,
             reduction=loops,
             blocks_per_sm=0,
-            kept_turns=0,
+            kept_iterations=0,
             last_in_registers=False,
             one_turn=False,
             bounds=(),

@@ -129,9 +129,9 @@ def test_only_copies_of_inputs_are_loaded_first() -> None:
 
 
 def test_rows_of_a_block_are_tested_once_where_that_takes_no_registers() -> None:
-    assert of_rows(D.BFloat16, 30965, 257).whole_blocks
-    assert not of_rows(D.BFloat16, 32768, 1024).whole_blocks, "weights"
-    assert not of_rows(D.BFloat16, 90, 257).whole_blocks, "one row a block"
+    assert of_rows(D.BFloat16, 30965, 257).full_tiles
+    assert not of_rows(D.BFloat16, 32768, 1024).full_tiles, "weights"
+    assert not of_rows(D.BFloat16, 90, 257).full_tiles, "one row a block"
 
 
 def test_few_rows_have_many_threads() -> None:
@@ -155,7 +155,7 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
         beside_first=("t1", "t2"),
-        whole_blocks=rows_of_block > 1,
+        full_tiles=rows_of_block > 1,
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]

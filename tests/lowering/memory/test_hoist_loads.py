@@ -6,7 +6,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, const, equal, less, symbol
 from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Literal, Load, LoadIndex, Reduce, Role, Stmt, Store, walk
-from fuser.lowering.memory.read_early import read_early
+from fuser.lowering.memory.hoist_loads import hoist_loads
 
 Float, Int = DataType.Float, DataType.Int
 ROW, N = symbol("row", 0, 7), symbol("n", 0, 8)
@@ -47,7 +47,7 @@ def order(body: tuple[Stmt, ...]) -> list[object]:
 
 
 def test_the_chosen_element_and_its_index_go_before_the_collective() -> None:
-    made = read_early((Allocate(TOTAL), SUM, *READ, *USE))
+    made = hoist_loads((Allocate(TOTAL), SUM, *READ, *USE))
     assert order(made) == ["label", "chosen", "reduce", "loss", "out"]
     assert sum(isinstance(s, Allocate) for s in made) == 4
 
@@ -57,7 +57,7 @@ def test_of_statements_that_each_stand_under_the_same_test() -> None:
     label, index, chosen = READ[1], READ[2], READ[4]
     allocated = tuple(s for s in (*READ, *USE) if isinstance(s, Allocate))
     apart = [If(test, (label,), role=Role.predicate), If(test, (index, chosen), role=Role.predicate)]
-    made = read_early((Allocate(TOTAL), SUM, *allocated, *apart, If(test, USE[1:], role=Role.predicate)))
+    made = hoist_loads((Allocate(TOTAL), SUM, *allocated, *apart, If(test, USE[1:], role=Role.predicate)))
     assert order(made) == ["label", "chosen", "reduce", "loss", "out"]
     early, late = (s for s in made if isinstance(s, If))
     assert early.condition is late.condition is test
@@ -65,12 +65,12 @@ def test_of_statements_that_each_stand_under_the_same_test() -> None:
     # What another test may leave out is not there.
     apart[0] = If(other, (label,), role=Role.predicate)
     body = (Allocate(TOTAL), SUM, *allocated, *apart, If(test, USE[1:], role=Role.predicate))
-    assert read_early(body) == body
+    assert hoist_loads(body) == body
 
 
 def test_under_the_test_that_it_stands_under() -> None:
     test = less(ROW, N)
-    made = read_early((Allocate(TOTAL), SUM, If(test, (*READ, *USE), role=Role.predicate)))
+    made = hoist_loads((Allocate(TOTAL), SUM, If(test, (*READ, *USE), role=Role.predicate)))
     assert order(made) == ["label", "chosen", "reduce", "loss", "out"]
     first, second = (s for s in made if isinstance(s, If))
     assert first.condition is second.condition is test
@@ -80,7 +80,7 @@ def test_under_the_test_that_it_stands_under() -> None:
 
 
 def test_in_every_trip_of_a_loop() -> None:
-    made = read_early((For(ROW, ZERO, N, ONE, (Allocate(TOTAL), SUM, *READ, *USE)),))
+    made = hoist_loads((For(ROW, ZERO, N, ONE, (Allocate(TOTAL), SUM, *READ, *USE)),))
     assert isinstance(made[0], For)
     assert order(made[0].body) == ["label", "chosen", "reduce", "loss", "out"]
 
@@ -108,11 +108,11 @@ def test_what_needs_the_sums_stays() -> None:
         (whole, If(equal(last, 1), (*READ, *USE), role=Role.last_block)),
         (*READ, *USE),
     ):
-        assert order(read_early(body)) == order(body)
+        assert order(hoist_loads(body)) == order(body)
 
 
 def test_rows_of_registers_stay() -> None:
     row = Buffer("chosen", Float, MemoryType.local, const(8))
     several = Store(row, ZERO, Load(INPUT, ROW * 8 + AT))
     body = (SUM, *READ[:3], Allocate(row), several)
-    assert read_early(body) == body
+    assert hoist_loads(body) == body

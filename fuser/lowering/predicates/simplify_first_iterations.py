@@ -1,10 +1,11 @@
-"""Ask whether a value is the first, or the second, that a thread counts in the first iterations of an unrolled loop only.
+"""Simplify unrolled loops: only the first iterations ask whether a value is the first, or the second, that a thread counts.
 
 Before: for (i = 0 .. 8, unrolled) { n = n + 1; shift = n == 1 ? x : shift; ... }
 After:  for (i = 0 .. 8, unrolled) { n = n + 1; if (i == 0) { shift = n == 1 ? x : shift; } ... }
 
-Each iteration counts, so that none but the first finds n == 1, and none but the first two n == 2. Loops whose values are tested
-one by one, of which any may be the first that counts, stay as they are: this pass stands behind the one that tests loops once.
+Each iteration counts one value, so that only the first can find n == 1, and only the first two n == 2. In a loop whose values
+have a predicate each, any of them may be the first that counts: such a loop does not change. This pass therefore stands behind
+unswitch_loops, which tests whole loops once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, St
 from fuser.lowering.kernel_rewrites import map_body
 
 
-def first_values(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def simplify_first_iterations(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The body with such loops changed."""
     return map_body(body, _changed)
 

@@ -26,7 +26,7 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.predicates.whole_blocks import whole_blocks
+from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from tests.harness import NARROW, check, integers
 from tests.kernel_corpus import BX, BY, GX, spread
 
@@ -47,7 +47,7 @@ def conditions(*body: Stmt) -> list[Cond]:
 
 
 def whole(*body: Stmt) -> If | None:
-    made = whole_blocks(body, THREADS, SIZES)
+    made = specialise_full_tiles(body, THREADS, SIZES)
     if made == body:
         return None
     (test,) = made
@@ -77,7 +77,7 @@ def test_rows_of_a_loop_are_tested_with_the_last() -> None:
 
 def test_each_trip_over_rows_has_a_test() -> None:
     row = less(4 * B + 64 * T + Y, N)
-    (made,) = whole_blocks((For(T, const(0), M, const(1), (store(row), SHUFFLE)),), THREADS, SIZES)
+    (made,) = specialise_full_tiles((For(T, const(0), M, const(1), (store(row), SHUFFLE)),), THREADS, SIZES)
     assert isinstance(made, For)
     (test,) = made.body
     assert isinstance(test, If)
@@ -103,7 +103,7 @@ def test_bodies_that_stay(body: tuple[Stmt, ...]) -> None:
 
 def test_the_hardest_test_implies_the_others() -> None:
     log = ProofLog()
-    whole_blocks((store(less(4 * B + Y, N)), SHUFFLE), THREADS, SIZES, log)
+    specialise_full_tiles((store(less(4 * B + Y, N)), SHUFFLE), THREADS, SIZES, log)
     assert len(log.claims) == 1
     check_proofs(log)
 
@@ -128,5 +128,5 @@ def test_blocks_that_are_whole_and_the_last_one(rows: int) -> None:
     s, _ = summed(4)
     assert not has_two_sides(check(s, [integers((rows, 32))], facts=frozenset([NARROW])))
     s, _ = summed(4)
-    s.ask_whole_blocks()
+    s.ask_full_tiles()
     assert has_two_sides(check(s, [integers((rows, 32))], facts=frozenset([NARROW])))

@@ -1,12 +1,12 @@
-"""Read what an index chooses before the threads of a block wait for one another.
+"""Hoist loads at a loaded index above a collective, so that their latency overlaps with it.
 
 Before: t = reduce(...); if test { at = index[0]; x = input[at]; y = f(x, t) }
 After:  if test { at = index[0]; x = input[at] }; t = reduce(...); if test { y = f(x, t) }
 
-The logit of a row's label has two latencies of memory behind it, that of the label and its own, and needs nothing of the row's
-sums. Behind the loads of the row and before the collective both are over when the sums are there. Only single elements move,
-from inputs that the kernel does not write, with what their index is computed from; whole rows stay where their registers are
-short.
+The logit of a row's label waits for memory twice, for the label and for itself, and does not depend on the sums of the row.
+Issued behind the loads of the row and before the collective, both loads have returned when the sums are there. Only single
+elements move, from inputs that the kernel does not write, together with what computes their index. Whole rows stay, because
+registers are short there.
 
 Stands before collectives are expanded: no barrier has a place yet.
 """
@@ -25,8 +25,8 @@ from fuser.lowering.kernel_rewrites import substitute_symbols
 from fuser.records import record
 
 
-def read_early(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The body with such reads in front of the first collective of their statement list."""
+def hoist_loads(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body with such loads in front of the first collective of their statement list."""
     if not any(isinstance(s, LoadIndex) and s.buffer.is_register for s in walk(body)):
         return body
     return _Mover(Counter(buffer for s in walk(body) for buffer, _ in stmt_writes(s))).body(body)

@@ -1,13 +1,13 @@
-"""What comes behind a kernel's last meeting of threads is done by those who store its results.
+"""Sink the epilogue of a kernel, what follows its last collective, to the threads that store its results.
 
 Before: <last barrier> float m[8]; for (i) { m[i] = sum[i] * share; ... } if (p) { if (thread == 0) { store m } }
 After:  <last barrier> if (thread == 0) { float m[8]; for (i) { m[i] = sum[i] * share; ... } if (p) { store m } }
 
-In the last block of a grid they alone read what its threads found, too.
+In the last block of a grid, they alone read what its threads found, too.
 
-Threads that hold the same results all compute what is made of them, though one of them stores it. That costs nothing while they
-would wait, but statistics are settled in Double: sixteen warps that settle eight columns each keep a processor busy for 900
-cycles, one warp for 250, while nothing else is left to do. Without operations of Double nothing changes.
+Threads that hold the same results all compute the epilogue, though only one of them stores it. That costs nothing where the
+others would only wait. But statistics are finished in Double: sixteen warps that finish eight columns each keep an SM busy for
+900 cycles, one warp for 250, while nothing else is left to do. A kernel without operations in Double does not change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 _MANY = 32
 
 
-def finish_by_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Let threads that store nothing behind the last meeting skip what comes there, if that is many operations of Double."""
+def sink_epilogue(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body whose epilogue is skipped by threads that store nothing in it, if it has many operations in Double."""
     start = next((k + 1 for k in range(len(body) - 1, -1, -1) if _meets(body[k])), 0)
     last = body[start:]
     if not last or sum(_doubles(s) for s in last) < _MANY:

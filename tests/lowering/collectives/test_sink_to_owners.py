@@ -8,7 +8,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
 from fuser.ir.integers import Cond, Int, const, equal, less, symbol
 from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Literal, Load, Role, Stmt, Store, Value, walk
-from fuser.lowering.collectives.values_by_owners import values_by_owners
+from fuser.lowering.collectives.sink_to_owners import sink_to_owners
 
 LANE, POSITION, INDEX, COLUMN = symbol("tid_x", 0, 3), symbol("tid_y", 0, 63), symbol("i", 0, 7), symbol("e", 0, 7)
 N = symbol("n", 0)
@@ -48,7 +48,7 @@ def stores_of(body: tuple[Stmt, ...], name: str) -> list[Store]:
 
 def test_a_root_is_taken_by_the_owner_and_told_in_the_place_of_the_sum() -> None:
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT))
-    shared, owner, register, read, rest = values_by_owners(body)
+    shared, owner, register, read, rest = sink_to_owners(body)
     assert isinstance(shared, Allocate)
     assert (shared.buffer.name, shared.buffer.size) == ("root_told", FOUND.size)
     assert register is body[3]
@@ -67,14 +67,14 @@ def test_tests_of_a_lane_come_along_and_those_of_a_position_stay() -> None:
         return (Allocate(FOUND), TELL, READ, Allocate(ROOT), inside, out(ROOT))
 
     inside = less(LANE, N)
-    found = values_by_owners(tested(inside))
+    found = sink_to_owners(tested(inside))
     tests = [s for s in walk(found) if isinstance(s, If) and s.condition is inside]
     assert [len(stores_of(s.then, name)) for s, name in zip(tests, ("root_own", "root_told", "root"), strict=True)] == [
         1
     ] * 3
     for other in (less(POSITION, N), equal(INDEX, 0)):
         body = tested(other)
-        assert values_by_owners(body) is body
+        assert sink_to_owners(body) is body
 
 
 @pytest.mark.parametrize(
@@ -90,23 +90,23 @@ def test_tests_of_a_lane_come_along_and_those_of_a_position_stay() -> None:
 )
 def test_what_is_not_of_the_own_column_alone_stays(work: Stmt) -> None:
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), work, out(ROOT))
-    assert values_by_owners(body) is body
+    assert sink_to_owners(body) is body
 
 
 def test_more_to_tell_than_before_stays() -> None:
     work = over(root(Load(SUM, INDEX)), root(Load(SUM, INDEX), HALF))
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), Allocate(HALF), work, out(ROOT), out(HALF))
-    assert values_by_owners(body) is body
+    assert sink_to_owners(body) is body
     also = (Allocate(FOUND), TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT), out(SUM))
-    assert values_by_owners(also) is also
+    assert sink_to_owners(also) is also
 
 
 def test_a_temporary_that_is_read_later_stays() -> None:
     work = over(root(Load(SUM, INDEX), BESIDE, const(0)), Store(ROOT, INDEX, Load(BESIDE, const(0))))
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), work, out(ROOT))
-    assert values_by_owners(body) != body
+    assert sink_to_owners(body) != body
     later = (*body, out(BESIDE, const(0)))
-    assert values_by_owners(later) is later
+    assert sink_to_owners(later) is later
 
 
 def test_what_is_of_several_columns_stays() -> None:
@@ -118,13 +118,13 @@ def test_what_is_of_several_columns_stays() -> None:
     scaled = over(root(Call("mul", (Load(SUM, INDEX), total), Float, Float)))
     for work in ((first, added), (last,)):
         body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), Allocate(BESIDE), *work, scaled, out(ROOT))
-        assert all(not stores_of((s,), "root_told") for s in values_by_owners(body))
+        assert all(not stores_of((s,), "root_told") for s in sink_to_owners(body))
 
 
 def test_registers_that_are_set_later_are_there() -> None:
     late = over(Store(HALF, INDEX, Load(WEIGHT, INDEX)))
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), Allocate(HALF), over(root(Load(SUM, INDEX))), out(ROOT), late)
-    found = values_by_owners(body)
+    found = sink_to_owners(body)
     assert found != body
     assert body[4] in found
 
@@ -132,14 +132,14 @@ def test_registers_that_are_set_later_are_there() -> None:
 def test_a_result_that_others_read_stays_told() -> None:
     other = over(Store(OUT, INDEX, Load(FOUND, LANE)))
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT), other)
-    assert values_by_owners(body) is body
+    assert sink_to_owners(body) is body
 
 
 def test_owners_of_several_results_tell_them_as_they_are() -> None:
     """The second half of the results is joined by the same threads, under a test of their own."""
     first = If(OWNER, (Store(FOUND, ELEMENT * 4 + LANE + 16, Load(OWN, const(0))),), role=Role.owner)
     body = (Allocate(FOUND), first, TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT))
-    assert values_by_owners(body) is body
+    assert sink_to_owners(body) is body
 
 
 def test_owners_of_two_reductions_in_other_places_tell_them_as_they_are() -> None:
@@ -155,4 +155,4 @@ def test_owners_of_two_reductions_in_other_places_tell_them_as_they_are() -> Non
     )
     head = (Allocate(FOUND), Allocate(other), both, READ, read)
     body = (*head, Allocate(ROOT), Allocate(HALF), work, half, out(ROOT), out(HALF))
-    assert values_by_owners(body) is body
+    assert sink_to_owners(body) is body

@@ -12,7 +12,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Symbol, const, equal, less, symbol
 from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, Store, Value, walk
 from fuser.ir.kernel_accesses import stmt_writes
-from fuser.lowering.predicates.first_values import first_values
+from fuser.lowering.predicates.simplify_first_iterations import simplify_first_iterations
 from tests.schedule.analysis.test_alignment import laid_out
 from tests.schedule.cost.test_cut_rows import force
 
@@ -39,7 +39,7 @@ def i() -> Symbol:
 
 
 def test_a_loop_without_tests_asks_once(i: Symbol) -> None:
-    (changed,) = first_values((loop(i, steps(i)),))
+    (changed,) = simplify_first_iterations((loop(i, steps(i)),))
     assert isinstance(changed, For)
     counted, asked = changed.body
     assert isinstance(counted, Store), "each iteration counts"
@@ -47,7 +47,7 @@ def test_a_loop_without_tests_asks_once(i: Symbol) -> None:
     assert asked.condition is equal(i, 0)
     assert isinstance(asked.then[0], Store)
     assert asked.then[0].buffer is SHIFT
-    assert first_values((changed,)) == (changed,)
+    assert simplify_first_iterations((changed,)) == (changed,)
 
 
 def test_the_second_value_is_asked_for_in_the_first_two_iterations(i: Symbol) -> None:
@@ -56,7 +56,7 @@ def test_the_second_value_is_asked_for_in_the_first_two_iterations(i: Symbol) ->
     nearer = Call("lt", (Load(X, i), Load(SHIFT, ZERO)), F, DataType.Bool)
     taken = Call("logical_and", (is_second, nearer), DataType.Bool, DataType.Bool)
     moved = tuple(Store(b, ZERO, Call("where", (taken, Load(X, i), Load(b, ZERO)), F, F)) for b in (SHIFT, X))
-    (changed,) = first_values((loop(i, (counted, kept, *moved)),))
+    (changed,) = simplify_first_iterations((loop(i, (counted, kept, *moved)),))
     assert isinstance(changed, For)
     assert [s.condition for s in changed.body if isinstance(s, If)] == [equal(i, 0), less(i, 2)]
     last = changed.body[-1]
@@ -64,7 +64,7 @@ def test_the_second_value_is_asked_for_in_the_first_two_iterations(i: Symbol) ->
     assert (last.then, last.role) == (moved, Role.plain)
     third = Call("eq", (Load(COUNT, ZERO), Literal(3, N)), N, DataType.Bool)
     other = loop(i, (counted, Store(SHIFT, ZERO, Call("where", (third, Load(X, i), Load(SHIFT, ZERO)), F, F))))
-    assert first_values((other,)) == (other,)
+    assert simplify_first_iterations((other,)) == (other,)
 
 
 def test_loops_whose_values_are_tested_stay(i: Symbol) -> None:
@@ -73,7 +73,7 @@ def test_loops_whose_values_are_tested_stay(i: Symbol) -> None:
     uncounted = loop(i, steps(i)[1:])
     counted_behind = loop(i, steps(i)[::-1])
     for stmt in (tested, rolled, uncounted, counted_behind):
-        assert first_values((stmt,)) == (stmt,)
+        assert simplify_first_iterations((stmt,)) == (stmt,)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])

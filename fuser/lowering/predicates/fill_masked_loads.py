@@ -1,11 +1,12 @@
-"""Let reads that are left out give what held values begin as, so that nothing behind them asks whether they were there.
+"""Masked loads: give a register whose load is masked off the value that its accumulator begins with.
 
-Before: for (i) { kept[i] = -inf }    for (u) { if (u < n) { x[u] = t[u] } }    for (u) { if (u < n) { kept[u] = x[u] } }
-After:  for (i) { kept[i] = -inf }    for (u) { if (u < n) { x[u] = t[u] } else { x[u] = -inf } }    for (u) { kept[u] = x[u] }
+Before: for (i) { kept[i] = -inf }   for (u) { if (u < n) { x[u] = t[u] } }   for (u) { if (u < n) { kept[u] = x[u] } }
+After:  for (i) { kept[i] = -inf }   for (u) { if (u < n) { x[u] = t[u] } else { x[u] = -inf } }   for (u) { kept[u] = x[u] }
 
-Of a turn that is not whole, each element would be kept under a test of its own, and threads that have all of theirs would go
-another way than their neighbours, both of which a warp runs. So only the reads are tested, a vector at a time: a register is
-given what it holds if it is not read. Between the read and the held value there may be casts, which keep infinities.
+In a partial iteration each element would be kept under a predicate of its own, and warps would diverge between threads
+that have all of their elements and those that have not. With this pass only the load is masked, a vector at a time:
+`Load(mask, other)` in the terms of Triton. Casts may stand between the load and the kept value, because they keep
+infinities.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 
-def fill_held_values(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The body with such reads and values changed."""
+def fill_masked_loads(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body with such loads and their consumers changed."""
     begun = {s.buffer for s in walk(body) if isinstance(s, Store) and _begins(s)}
     if not begun:
         return body

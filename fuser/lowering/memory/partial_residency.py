@@ -1,15 +1,15 @@
-"""Keep what some turns of a loop load on chip for a loop that goes over the same backwards.
+"""Partial residency: keep on chip what some iterations of a loop load, for a loop that goes over the same data backwards.
 
 Before: for i in 0 .. n { a[0..7] = input[f(i)]; ... }  ...  for j in 0 .. n { b[0..7] = input[f(n - 1 - j)]; ... }
 After:  for i in 0 .. n { a[0..7] = input[f(i)]; if i < K { kept[i, ...] = a[0..7] }; ... }  ...
         for j in 0 .. n { i = n - 1 - j; if 1 <= j { a[0..7] = i < K ? kept[i, ...] : input[f(i)] }; ... }
 
-What the last turn loads stays in its registers, where that is wanted: the second loop begins with it. What it needs next has
-been read last, and may still be in the second-level cache; what lies in shared memory is needed at the end, when nothing else
-is read and the cache is free for what is written. What is kept is loaded past the cache. Every thread keeps what it loads for
-itself, so that nothing is exchanged.
+The first K iterations are kept in shared memory. The last iteration stays in its registers, where the schedule asks for it: the
+second loop begins with it. The second loop then reads what was loaded last and may still be in the second-level cache; it needs
+shared memory at the end, when nothing else is read and the cache is free for stores. Kept data is loaded past the cache. Each
+thread keeps what it loads itself, so that no barrier is needed.
 
-Stands behind prefetch_loads, which moves loads to other turns, and before shared memory is laid out.
+Stands behind prefetch_loads, which moves loads to other iterations, and before shared memory is laid out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.scheduled_fusion import KeptTurns
+from fuser.ir.scheduled_fusion import KeptIterations
 from fuser.lowering.kernel_rewrites import map_body, substitute_buffers
 
 
-def keep_turns(
+def partial_residency(
     body: tuple[Stmt, ...],
-    kept: Sequence[KeptTurns],
+    kept: Sequence[KeptIterations],
     private: set[str],
     threads: Mapping[ParallelType, Symbol],
     sizes: Mapping[ParallelType, Int],
@@ -55,7 +55,7 @@ class _Keeper:
     def __init__(
         self,
         body: tuple[Stmt, ...],
-        wanted: KeptTurns,
+        wanted: KeptIterations,
         threads: Mapping[ParallelType, Symbol],
         sizes: Mapping[ParallelType, Int],
     ) -> None:
@@ -87,8 +87,8 @@ class _Keeper:
         if not (source.size.is_const and self.block.is_const):
             raise self._refused("the number of threads is not known")
         own = wanted.last_in_registers
-        turns = const(wanted.turns)
-        room = Buffer(f"{source.name}_kept", source.dtype, MemoryType.shared, turns * source.size * self.block)
+        iterations = const(wanted.iterations)
+        room = Buffer(f"{source.name}_kept", source.dtype, MemoryType.shared, iterations * source.size * self.block)
         width = moves[0].width
 
         def place(slot: Int, index: Int) -> Int:
@@ -105,16 +105,16 @@ class _Keeper:
         refill: tuple[Stmt, ...] = (emptied,)
         if own:
             fill = [_either(less(first.symbol, last), tuple(fill), passing)]
-        if wanted.turns:
-            in_room = less(first.symbol, turns)
-            # All loads of a turn stand before the first is stored.
+        if wanted.iterations:
+            in_room = less(first.symbol, iterations)
+            # All loads of an iteration stand before the first is stored.
             fill = [_either(in_room, (*passing, *_moved(filled, source, keep)), tuple(fill))]
-            refill = (_either(less(last - again.symbol, turns), _moved(emptied, target, take), refill),)
+            refill = (_either(less(last - again.symbol, iterations), _moved(emptied, target, take), refill),)
         if own:
             refill = (If(less_equal(ONE, again.symbol), refill, role=Role.plain),)
         changed = {first: _replaced(first, filled, fill), again: _replaced(again, emptied, refill)}
         made: list[Stmt] = []
-        if wanted.turns:
+        if wanted.iterations:
             private.add(room.name)
             made.append(Allocate(room))
         if own:

@@ -20,7 +20,7 @@ from fuser.ir.kernel import (
     Store,
     walk,
 )
-from fuser.lowering.collectives.finish_by_owners import finish_by_owners
+from fuser.lowering.collectives.sink_epilogue import sink_epilogue
 
 THREAD, BLOCK, N, INDEX = symbol("tid_y", 0, 63), symbol("bid", 0), symbol("n", 0), symbol("i", 0, 7)
 FIRST = equal(THREAD, 0)
@@ -51,7 +51,7 @@ def owners(body: tuple[Stmt, ...]) -> int:
 
 def test_settling_and_stores_come_under_one_test() -> None:
     body = (BARRIER, settle(), stored())
-    found = finish_by_owners(body)
+    found = sink_epilogue(body)
     assert found[0] is BARRIER
     assert len(found) == 2
     (last,) = found[1:]
@@ -65,42 +65,42 @@ def test_settling_and_stores_come_under_one_test() -> None:
 def test_few_operations_and_those_of_floats_stay() -> None:
     for work in (settle(DataType.Float), settle(count=7)):
         body = (BARRIER, work, stored())
-        assert finish_by_owners(body) is body
+        assert sink_epilogue(body) is body
 
 
 def test_work_before_a_barrier_stays() -> None:
     body = (settle(), BARRIER, stored())
-    assert finish_by_owners(body) is body
+    assert sink_epilogue(body) is body
     inside = (over(settle(), BARRIER), stored())
-    assert finish_by_owners(inside) is inside
+    assert sink_epilogue(inside) is inside
 
 
 def test_shared_memory_that_comes_into_scope_stays() -> None:
     body = (settle(), Allocate(FOUND), stored())
-    assert finish_by_owners(body) is body
+    assert sink_epilogue(body) is body
 
 
 def test_stores_by_others_keep_the_work() -> None:
     for other in (Store(OUT, THREAD, Load(SUM, const(1))), stored(equal(THREAD, 1))):
         body = (BARRIER, settle(), stored(), other)
-        assert finish_by_owners(body) is body
+        assert sink_epilogue(body) is body
 
 
 def test_an_owner_known_only_behind_the_meeting_keeps_the_work() -> None:
     late = symbol("late", 0)
     body = (BARRIER, Let(late, THREAD + 1), settle(), stored(equal(late, 0)))
-    assert finish_by_owners(body) is body
+    assert sink_epilogue(body) is body
 
 
 def test_reads_of_the_last_block_come_under_the_test_too() -> None:
     read = over(Store(SUM, INDEX, Load(FOUND, INDEX)))
     reset = If(FIRST, (Store(COUNTER, const(0), Literal(0, DataType.Int32), Role.semaphore_reset),), role=Role.owner)
     is_last = equal(BLOCK, 3)
-    found = finish_by_owners((If(is_last, (BARRIER, read, reset), role=Role.last_block), settle(), stored()))
+    found = sink_epilogue((If(is_last, (BARRIER, read, reset), role=Role.last_block), settle(), stored()))
     assert isinstance(found[0], If)
     assert [type(s) for s in found[0].then] == [BlockBarrier, If, If]
     assert found[0].then[2] is reset
     kept = Store(OUT, THREAD, Load(SUM, const(0)))
-    other = finish_by_owners((If(is_last, (BARRIER, read, kept), role=Role.last_block), settle(), stored()))
+    other = sink_epilogue((If(is_last, (BARRIER, read, kept), role=Role.last_block), settle(), stored()))
     assert isinstance(other[0], If)
     assert other[0].then[1] is read

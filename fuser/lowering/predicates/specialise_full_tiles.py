@@ -1,11 +1,11 @@
-"""Test once for all rows of a block, where its warps have rows of their own.
+"""Specialise a kernel for full tiles: one predicate for all rows of a block, where each warp has rows of its own.
 
 Before: if (4 * blockIdx.x + threadIdx.y < n) { loads } shuffles; if (4 * blockIdx.x + threadIdx.y < n) { stores }
 After:  if (4 * blockIdx.x + 3 < n) { loads; shuffles; stores } else { what was there before }
 
-Only the last block tests each of its rows. What stands between the tests, shuffles above all, keeps them from being joined, and
-with them what a compiler would do across them. The whole body is there twice, where a schedule asks for it: kernels with
-barriers, whose rows have several warps, and those that do not shuffle are left alone.
+Only the last block, whose tile is partial, tests each row. Without this pass the statements between the predicates, shuffles
+above all, keep the predicates from being merged, and the compiler from optimising across them. The body is duplicated, so the
+schedule has to ask for it. Kernels with barriers, whose rows span several warps, and kernels without shuffles do not change.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is
 _ROWS = (ParallelType.block_y, ParallelType.block_z)
 
 
-def whole_blocks(
+def specialise_full_tiles(
     body: tuple[Stmt, ...],
     threads: Mapping[ParallelType, Symbol],
     sizes: Mapping[ParallelType, Int],
     proofs: ProofLog | None = None,
 ) -> tuple[Stmt, ...]:
-    """The body under one test of a block's last row, and as it was where that fails; so for each trip of a loop over rows.
+    """The body under one test of a block's last row, and as it was where that fails; so for each iteration of a loop over rows.
 
     threads   indices of blocks and threads
     sizes     how many there are along each axis
@@ -47,19 +47,19 @@ def whole_blocks(
             if test.symbols.isdisjoint(inside):
                 hardest[part] = test
     if not hardest:
-        made = tuple(_in_each_trip(s, threads, sizes, proofs) for s in body)
+        made = tuple(_in_each_iteration(s, threads, sizes, proofs) for s in body)
         return body if all(a is b for a, b in zip(made, body, strict=True)) else made
-    claim_passed(proofs, "whole_blocks", "test of a whole block", hardest)
+    claim_passed(proofs, "specialise_full_tiles", "test of a whole block", hardest)
     return (If(all_of(*hardest.values()), drop_tests(body, hardest), body, Role.whole_block),)
 
 
-def _in_each_trip(
+def _in_each_iteration(
     stmt: Stmt, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int], proofs: ProofLog | None
 ) -> Stmt:
-    """A loop over rows with one test in each trip."""
+    """A loop over rows with one test in each iteration."""
     if not isinstance(stmt, For) or stmt.unroll:
         return stmt
-    inner = whole_blocks(stmt.body, threads, sizes, proofs)
+    inner = specialise_full_tiles(stmt.body, threads, sizes, proofs)
     return stmt if inner is stmt.body else For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner)
 
 

@@ -1,15 +1,15 @@
-"""What follows from the results of columns alone is computed by the threads that join them, once for each column.
+"""Sink what follows from the results of columns alone to their owners, the threads that join them.
 
 Before: if (owner) { found[e] = sum of column e }  for all k: total[k] = found[k], root[k] = rsqrt(total[k] / n + eps)
-After:  if (owner) { own = sum of column e; told[e] = rsqrt(own / n + eps) }  for all k: root[k] = told[k]
+After:  if (owner) { own = sum of column e; found[e] = rsqrt(own / n + eps) }  for all k: root[k] = found[k]
 
-Where threads have one result each and then tell all of them to every thread (`spread_joins`, `spread_cluster`), every thread
-would settle all results of its columns for itself: sixteen warps that divide and take roots for eight columns each keep their
-processor busy for half a microsecond, while the memory waits. The operations are the same, and so are their bits.
+After a reduce-scatter in a block or cluster each owner has one result and broadcasts it to all threads. Without this pass every
+thread computes what follows for all of its columns: sixteen warps that divide and take roots for eight columns each keep an SM
+busy for half a microsecond while memory is idle. The operations are the same, and so are the bits.
 
-Statements move as long as they read nothing but those results, their own values and arguments. What is read of them later is
-told in the place of the results, if that is no more to tell. Stands behind expand_collectives, before shared memory is laid
-out.
+Statements move as long as they read only those results, their own values and arguments. What later statements read of them is
+broadcast in place of the results, if that is no more to broadcast. Stands behind expand_collectives, before shared memory is
+laid out.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class _Moved:
         return buffer.size.is_const and buffer.size.value == self.size and index is self.element
 
 
-def values_by_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Let owners of results compute what follows from these alone, before they tell all threads of the block."""
+def sink_to_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body whose owners compute what follows from their results alone, before they broadcast to the block."""
     written = Counter(b for s in walk(body) for b, _ in stmt_writes(s) if b.is_shared)
     for k, stmt in enumerate(body):
         if isinstance(stmt, If) and stmt.role is Role.owner and not stmt.orelse:

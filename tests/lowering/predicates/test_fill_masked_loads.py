@@ -15,7 +15,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, less, symbol
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Role, Stmt, Store, VectorMove, walk
 from fuser.lowering import pipeline
-from fuser.lowering.predicates.fill_held_values import fill_held_values
+from fuser.lowering.predicates.fill_masked_loads import fill_masked_loads
 from fuser.runtime.nvrtc import is_available
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -60,7 +60,7 @@ def kept(limit: Int = N, *, at: Int | None = None) -> For:
 
 def test_reads_are_filled_and_values_untested() -> None:
     begins = begun()
-    first, reads, values = fill_held_values((begins, read(), kept()))
+    first, reads, values = fill_masked_loads((begins, read(), kept()))
     assert first is begins
     (tested,) = (s for s in walk((reads,)) if isinstance(s, If))
     assert [s.index for s in tested.orelse if isinstance(s, Store)] == [U * 8 + k for k in range(8)]
@@ -81,7 +81,7 @@ def test_reads_are_filled_and_values_untested() -> None:
     ],
 )
 def test_others_stay(body: tuple[Stmt, ...]) -> None:
-    assert fill_held_values(body) == body
+    assert fill_masked_loads(body) == body
 
 
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, F])
@@ -118,9 +118,9 @@ def test_another_filling_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
             )
             return (If(s.condition, s.then, zeros, s.role),)
 
-        return map_body(fill_held_values(body), change)
+        return map_body(fill_masked_loads(body), change)
 
-    monkeypatch.setattr(pipeline, "fill_held_values", with_zeros)
+    monkeypatch.setattr(pipeline, "fill_masked_loads", with_zeros)
     fusion = fusion_of(cross_entropy, F)
     arrays = arrays_for(cross_entropy, 37, 1000, F)
     simulator = SimulatorDevice(info=replace(H200, sm_count=2))

@@ -21,7 +21,7 @@ Float = DataType.Float
 
 
 def two_passes(*, backwards: bool = True) -> tuple[ScheduleBuilder, str, str]:
-    """x minus the sum of its column: rows in turns of three, a thread has four columns. The two copies of x."""
+    """x minus the sum of its column: rows in iterations of three, a thread has four columns. The two copies of x."""
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, 64], contiguity=(True, True))
     total = b.reduction("sum", x, [0], Float)
@@ -74,20 +74,20 @@ def moves(kernel: Kernel, wanted: Callable[[VectorMove], bool]) -> int:
 
 
 @pytest.mark.parametrize("rows", [2, 3, 7, 30])
-@pytest.mark.parametrize("turns", [0, 1, 2, 20])
+@pytest.mark.parametrize("iterations", [0, 1, 2, 20])
 @pytest.mark.parametrize("in_registers", [False, True])
-def test_what_is_kept_is_not_loaded_again(rows: int, turns: int, in_registers: bool) -> None:
+def test_what_is_kept_is_not_loaded_again(rows: int, iterations: int, in_registers: bool) -> None:
     s, copy, again = two_passes()
-    if not turns and not in_registers:
+    if not iterations and not in_registers:
         return
-    s.keep_turns(copy, again, turns, in_registers)
+    s.keep_iterations(copy, again, iterations, in_registers)
     x = np.random.default_rng(rows).integers(-9, 10, (rows, 64)).astype("f4")
     kernel = check(s, [x], seeds=(0, 1))
-    assert kernel.plan.shared_bytes.value == turns * 3 * 4 * 4 * 8
-    assert moves(kernel, lambda m: m.dst.is_shared) == (turns > 0)
-    assert moves(kernel, lambda m: m.src.is_shared) == (turns > 0)
+    assert kernel.plan.shared_bytes.value == iterations * 3 * 4 * 4 * 8
+    assert moves(kernel, lambda m: m.dst.is_shared) == (iterations > 0)
+    assert moves(kernel, lambda m: m.src.is_shared) == (iterations > 0)
     kept = moves(kernel, lambda m: m.cache is CacheOp.streaming)
-    assert kept == (turns > 0) + in_registers, "what is kept needs no place in the cache"
+    assert kept == (iterations > 0) + in_registers, "what is kept needs no place in the cache"
     filled = {m.dst.name for m in walk(kernel.body) if isinstance(m, VectorMove) and m.src.is_global}
     assert filled == ({copy} if in_registers else {copy, again}), "one array for both loops"
     replayed = ScheduleBuilder(s.fusion)
@@ -97,7 +97,7 @@ def test_what_is_kept_is_not_loaded_again(rows: int, turns: int, in_registers: b
 
 def test_loops_in_the_same_order_are_refused() -> None:
     s, copy, again = two_passes(backwards=False)
-    s.keep_turns(copy, again, 2)
+    s.keep_iterations(copy, again, 2)
     with pytest.raises(SchedulingError, match="do not load the same in opposite order"):
         check(s, [np.ones((7, 64), np.float32)])
 
@@ -106,15 +106,15 @@ def test_only_copies_of_one_input_are_kept() -> None:
     s, copy, _ = two_passes()
     out = s.fusion.output_tensors[0].name
     with pytest.raises(SchedulingError, match="they are no copies of one input in registers"):
-        s.keep_turns(copy, out, 2)
-    with pytest.raises(SchedulingError, match="cannot keep 0 turns"):
-        s.keep_turns(*two_passes()[1:], 0)
+        s.keep_iterations(copy, out, 2)
+    with pytest.raises(SchedulingError, match="cannot keep 0 iterations"):
+        s.keep_iterations(*two_passes()[1:], 0)
 
 
 def test_indices_are_kept_for_what_they_choose() -> None:
     """What is kept may be used in any way, here to choose elements of a table in each pass."""
     s, copy, again = chosen_in_two_passes()
-    s.keep_turns(copy, again, 1, True)
+    s.keep_iterations(copy, again, 1, True)
     rng = np.random.default_rng(0)
     table, x = rng.integers(-9, 10, (5, 64)).astype("f4"), rng.integers(0, 5, (7, 64)).astype("i4")
     kernel = check(s, [table, x], seeds=(0,))
