@@ -49,6 +49,7 @@ _PRIORITY = (
     SchedulerType.matmul,
     SchedulerType.chained_reduction,
     SchedulerType.reduction,
+    SchedulerType.thread_reduction,
     SchedulerType.resize,
     SchedulerType.scan,
     SchedulerType.transpose,
@@ -332,6 +333,15 @@ def params_view(params: internal.Params) -> HeuristicParams:
             rows = params_view(params.rows)
             assert isinstance(rows, ReductionParams)
             view = replace(rows, reduction_scheduler=SchedulerType.chained_reduction)
+        case internal.ThreadReductionParams():
+            view = ReductionParams(
+                unroll_factor_iter_dom=params.loops.vector,
+                vectorize_iter_dom=any(width > 1 for _, width in params.loops.widths),
+                block_dim_iter_dom=ParallelType.block_x,
+                grid_dim_iter_dom=ParallelType.grid_x,
+                static_bdimx=True,
+                reduction_scheduler=SchedulerType.thread_reduction,
+            )
         case internal.ScanParams():
             view = ScanParams()
         case internal.TransposeParams():

@@ -139,6 +139,7 @@ class SchedulerType(Enum, metaclass=Named):
     resize = 10
     scan = 11
     chained_reduction = 12
+    thread_reduction = 13
 
     def __repr__(self) -> str:
         return f"SchedulerType.{self.name}"

@@ -30,6 +30,7 @@ from fuser.schedule.params import (
     ScanParams,
     Scheduler,
     SegmentInputs,
+    ThreadReductionParams,
     TransposeParams,
 )
 
@@ -66,7 +67,7 @@ def difference(old: Params, new: Params) -> str:
         was, now = getattr(old, f.name), getattr(new, f.name)
         if f.name == "reasons" or was == now:
             continue
-        if isinstance(now, (ReductionParams, InnerPersistentParams)) and isinstance(was, type(now)):
+        if isinstance(now, (PointwiseParams, ReductionParams, InnerPersistentParams)) and isinstance(was, type(now)):
             words.append(difference(was, now))
         else:
             words.append(f"{f.name} {now!r} instead of {was!r}")
@@ -91,6 +92,8 @@ def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
             return _outer(params, device)
         case ChainedParams():
             return _chained(params, device)
+        case ThreadReductionParams():
+            return (replace(params, loops=loops) for loops in _pointwise(params.loops, device))
         case ScanParams():
             return _scan(params, device)
         case _:

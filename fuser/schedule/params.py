@@ -74,8 +74,8 @@ class PointwiseParams:
     whole     a thread takes all of the last part, which is few elements, a cell: `vector`, `threads` and `rows_of` are about
               the parts before it
     held      inputs that are read whole, once: of slices and pads along their fastest dims the elements are in registers
-    runs      arguments in which all that a thread takes of a row is one run of elements
-    across    arguments whose neighbours are along the part before the last
+    runs      arguments whose neighbours are along the part before a cell, and then along all of it, or `tails`
+    tails     (argument, dims): how many of a cell's fastest dims follow there, where these are not all
     divisors  (input, dim, divisor): extents that are multiples, so that no vector is cut
     reasons   why, in words
     """
@@ -96,7 +96,7 @@ class PointwiseParams:
     whole: bool = False
     held: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
-    across: tuple[str, ...] = ()
+    tails: tuple[tuple[str, int], ...] = ()
     divisors: tuple[tuple[str, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
@@ -286,6 +286,17 @@ class ChainedParams:
 
 
 @record
+class ThreadReductionParams:
+    """Loops over what is kept, as of a pointwise kernel, whose last part is all that is reduced: a thread takes it whole.
+
+    reasons   why, in words; no part of what is compared
+    """
+
+    loops: PointwiseParams
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+@record
 class ScanParams:
     """Loops of a scan.
 
@@ -374,6 +385,7 @@ Params = (
     | InnerOuterParams
     | OuterPersistentParams
     | ChainedParams
+    | ThreadReductionParams
     | ScanParams
 )
 ParamsClass = type[Params]

@@ -13,6 +13,7 @@ from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.scan import ScanScheduler
+from fuser.schedule.schedulers.thread_reduction import ThreadReductionScheduler
 from fuser.schedule.schedulers.transpose import TransposeScheduler
 
 SCHEDULERS: tuple[Scheduler, ...] = (
@@ -22,6 +23,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     OuterPersistentScheduler(),
     ChainedReductionScheduler(),
     ReductionScheduler(),
+    ThreadReductionScheduler(),
     ScanScheduler(),
     TransposeScheduler(),
     PointwiseScheduler(),

@@ -11,6 +11,7 @@ constants, which part of a concatenation an element is of is known when the kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor
 from fuser.schedule.analysis.reads import is_divisible, read_width
-from fuser.schedule.params import PointwiseParams, SegmentInputs
+from fuser.schedule.params import SegmentInputs
 
 CELL_BYTES = 32
 """Most bytes of a cell: a sector, of which a slice leaves nothing unread, and two accesses of a thread."""
@@ -46,14 +47,17 @@ class Cells:
     arguments   with the held inputs' reads as one, and whose strides are those of the dims around the cells
     inner       dims of the loops that a thread takes whole, slowest first: a part of their own
     held        inputs that are read whole, once
-    runs        arguments whose cells are one run of elements, of several or of one that has a loop
+    runs        elements that follow one another at the end of a cell, for arguments where that is a run of several, or of one
+                that has a loop
+    apart       for arguments whose cells are not one run each: how many of their fastest dims, and the strides of the others
     bounds      (input, dim, low, high): extents that are constants then
     """
 
     arguments: tuple[Argument, ...]
     inner: tuple[Group, ...]
     held: tuple[str, ...]
-    runs: frozenset[str]
+    runs: Mapping[str, int]
+    apart: Mapping[str, tuple[int, tuple[int, ...]]]
     bounds: tuple[Bound, ...]
 
 
@@ -63,15 +67,15 @@ class TileAccesses:
 
     vector     indices of a thread along the last dims around the cells
     widths     elements of one access, for arguments where that is more than one
-    runs       of those the ones of whose tile all elements follow one another
-    across     of those with cells the ones whose neighbours are along the dims around them
+    runs       of those the ones whose neighbours are along the dims around the cells, and then along `tails`
+    tails      how many of a cell's fastest dims a vector goes along, for those arguments where these are not all
     divisors   (input, dim, divisor): extents that are multiples, so that no vector is cut
     """
 
     vector: int
     widths: tuple[tuple[str, int], ...]
     runs: tuple[str, ...]
-    across: tuple[str, ...]
+    tails: tuple[tuple[str, int], ...]
     divisors: tuple[Divisor, ...]
 
 
@@ -173,7 +177,8 @@ def _cells(
         return None
     held: dict[str, Argument] = {}
     found: list[Argument] = []
-    runs: set[str] = set()
+    runs: dict[str, int] = {}
+    apart: dict[str, tuple[int, tuple[int, ...]]] = {}
     for t in segment.input_tensors:
         described = inputs.tensors.get(t.name)
         whole = None if described is None else _held(graph, segment, t, described, inner, extents)
@@ -193,7 +198,9 @@ def _cells(
             is_run = is_run and a.stride(g) == running
             running *= sizes[g]
         if is_run:
-            runs.add(a.name)
+            runs[a.name] = running
+        elif own:
+            apart[a.name] = 0, tuple(map(a.stride, own))
         found[i] = replace(
             a,
             strides={g: s for g, s in a.strides.items() if g not in inner},
@@ -207,7 +214,46 @@ def _cells(
         a.stride(last) == (a.cell if a.name in runs else 1) and not _is_moved_inside(graph, a, inner) for a in found
     ):
         return None
-    return Cells(tuple(found), tuple(inner), tuple(held), frozenset(runs), tuple(bounds.values()))
+    return Cells(tuple(found), tuple(inner), tuple(held), runs, apart, tuple(bounds.values()))
+
+
+def reduced_cells(
+    graph: IterationGraph,
+    segment: Fusion,
+    inputs: SegmentInputs,
+    arguments: Sequence[Argument],
+    reduced: Sequence[Group],
+) -> Cells | None:
+    """Cells of all that is reduced to one element; None where no input tells how much that is.
+
+    reduced   slowest first, those of one element before others
+    """
+    extents = _Extents(graph, segment, inputs.evaluate)
+    bounds: dict[Place, Bound] = {}
+    for group in reduced:
+        asked = extents.asked_constant(extents.extents[group])
+        if asked is None:
+            return None
+        bounds |= {b[:2]: b for b in asked}
+    sizes = {g: inputs.evaluate(g.extent) for g in reduced}
+    found: list[Argument] = []
+    runs: dict[str, int] = {}
+    apart: dict[str, tuple[int, tuple[int, ...]]] = {}
+    for a in arguments:
+        own = [g for g in reduced if g in a.dims]
+        running, count = 1, 0
+        for g in reversed(own):
+            if a.stride(g) != running:
+                break
+            running, count = running * sizes[g], count + 1
+        if running > 1:
+            runs[a.name] = running
+        if count < len(own):
+            apart[a.name] = count, tuple(a.stride(g) for g in own[: len(own) - count])
+        cell = math.prod(sizes[g] for g in own if a.stride(g))
+        strides = {g: s for g, s in a.strides.items() if g not in reduced}
+        found.append(replace(a, strides=strides, cell=cell, seen=a.seen // max(1, cell)))
+    return Cells(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
 
 
 def _held(
@@ -304,17 +350,21 @@ def tile_accesses(
             lies = _accesses(graph, segment, inputs, cells, solid, vector)
             moved = sum(vector * a.itemsize for a, _, _ in lies if a.stride(solid[-1]))
             rank = (
-                _traffic(segment, lies, vector, is_cached=True),
+                _traffic(segment, cells, lies, vector, is_cached=True),
                 moved < LEAST_MOVED,
-                _traffic(segment, lies, vector, is_cached=False),
+                _traffic(segment, cells, lies, vector, is_cached=False),
             )
             if best is None or rank < best[0]:
                 wide = [(a.name, lie, width) for a, lie, width in lies if width > 1]
                 found = TileAccesses(
                     vector,
                     tuple((n, width) for n, _, width in wide),
-                    tuple(n for n, lie, _ in wide if lie == "run"),
-                    tuple(n for n, lie, _ in wide if lie == "across"),
+                    tuple(n for n, lie, _ in wide if lie),
+                    tuple(
+                        (n, 0 if lie == "across" else cells.apart[n][0])
+                        for n, lie, _ in wide
+                        if lie == "across" or n in cells.apart
+                    ),
                     asked,
                 )
                 best = rank, found
@@ -339,7 +389,9 @@ def _accesses(
     return found
 
 
-def _traffic(segment: Fusion, accesses: Sequence[tuple[Argument, str, int]], vector: int, *, is_cached: bool) -> float:
+def _traffic(
+    segment: Fusion, cells: Cells, accesses: Sequence[tuple[Argument, str, int]], vector: int, *, is_cached: bool
+) -> float:
     """Bytes of the lines that the accesses of a warp touch, per index of the dims around the cells.
 
     The accesses of neighbouring threads lie as far apart as a thread's run is long: each touches all the lines of a run of the
@@ -350,7 +402,8 @@ def _traffic(segment: Fusion, accesses: Sequence[tuple[Argument, str, int]], vec
     traffic = 0.0
     for a, lie, width in accesses:
         itemsize = a.tensor.dtype.itemsize
-        run = {"run": vector * a.itemsize, "across": vector * itemsize}.get(lie, width * itemsize)
+        along = vector * itemsize
+        run = {"run": along * cells.runs.get(a.name, 1), "across": along}.get(lie, width * itemsize)
         again = 1 if is_cached and a.tensor in segment.input_tensors else run / (width * itemsize)
         traffic += a.itemsize * again * max(1, LANE_BYTES / run)
     return traffic
@@ -363,10 +416,11 @@ def _access(
     along = a.stride(run[-1])
     if _is_moved_inside(graph, a, cells.inner):
         return "", 1
-    if a.name in cells.runs:
-        lie, count = ("run", vector * a.cell) if along == a.cell else ("", a.cell)
+    run_of_cell, strides_apart = cells.runs.get(a.name), cells.apart.get(a.name, (0, ()))[1]
+    if run_of_cell is not None:
+        lie, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
     elif along == 1:
-        lie, count = ("across" if a.cell > 1 else ""), vector
+        lie, count = ("across" if strides_apart else ""), vector
     else:
         return "", 1
     width = min(ACCESS_BYTES // a.tensor.dtype.itemsize, count & -count)
@@ -375,33 +429,44 @@ def _access(
             return "", 1
         width = read_width(a.displaced, a.described, a.dims[run[-1]], width, inputs.evaluate)
     others = [s for g, s in a.strides.items() if g not in run or (lie != "run" and a.name in cells.runs)]
+    others += strides_apart
     while width > 1 and (a.alignment % (width * a.tensor.dtype.itemsize) or any(s % width for s in others)):
         width //= 2
     return lie, width
 
 
 def vectorize_tile(
-    builder: ScheduleBuilder, reference: str, copies: Mapping[str, str], params: PointwiseParams
+    builder: ScheduleBuilder,
+    copies: Mapping[str, str],
+    widths: Iterable[tuple[str, int]],
+    runs: Collection[str],
+    tails: Mapping[str, int],
+    first: int,
+    inside: int,
 ) -> None:
-    """Vectorize the copies of arguments: the last loops of the reference are a thread's indices, if it has several, and those
-    of a cell; an input that is read whole has loops of its own inside."""
-    first = builder.innermost(reference) + 1 - (params.vector > 1) - params.whole
-    inside = first + (params.vector > 1)
-    for argument, width in params.widths:
+    """Vectorize the copies of arguments.
+
+    copies         of arguments: the first loop of a thread's elements is `first`, that of its cells `inside`; loops between are
+                   a thread's indices, those behind are of a cell, or of an input that is read whole
+    widths, ...    see `TileAccesses`
+    """
+    for argument, width in widths:
         name = copies.get(argument)
         if name is None:
             continue
         last = builder.innermost(name)
-        if argument in params.across:
-            builder.reorder(name, {first: last})
-            made = builder.definition(name)
-            if argument in builder.output_names and made is not None:
-                # What is stored by vectors lies in registers as they do.
-                builder.reorder(tensor_inputs(made)[0].name, {first: last})
-        elif argument in params.runs or last >= inside:
-            at = first if argument in params.runs else inside
-            for _ in range(last - at):
-                builder.merge(name, at, at + 1)
+        if argument in runs:
+            at = last - tails.get(argument, last - first)
+            if at > first:
+                builder.reorder(name, {first: at})
+                made = builder.definition(name)
+                if argument in builder.output_names and made is not None:
+                    # What is stored by vectors lies in registers as they do.
+                    builder.reorder(tensor_inputs(made)[0].name, {first: at})
+        else:
+            at = max(inside, last + 1 - tails.get(argument, last)) if last >= inside else last
+        for _ in range(last - at):
+            builder.merge(name, at, at + 1)
         innermost = builder.innermost(name)
         if builder.state(name).loop[innermost].extent is not const(width):
             builder.split(name, innermost, width)

@@ -182,11 +182,7 @@ def _rows_params(
         together = OuterPersistentScheduler().propose(head, inputs, device)
         if not isinstance(together, Refused):
             return Refused("the blocks share all rows of their columns")
-    streamed = ReductionScheduler().propose(head, inputs, device)
-    if isinstance(streamed, Refused):
-        return streamed
-    assert isinstance(streamed, ReductionParams)
-    return streamed
+    return ReductionScheduler().propose_in_blocks(head, inputs, device)
 
 
 def _row_bytes(segment: Fusion, count: int, inputs: SegmentInputs) -> list[int]:

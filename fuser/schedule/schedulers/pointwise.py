@@ -140,7 +140,7 @@ class PointwiseScheduler:
             solid = [d for d in params.order if not groups[d].is_broadcast]
             order = [*solid, *(d for d in params.order if groups[d].is_broadcast)]
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
-            types = _tile(builder, name, params)
+            types = tile_loops(builder, name, params)
         builder.transform_like(name)
         for position, parallel_type in enumerate(types):
             builder.parallelize(name, position, parallel_type)
@@ -155,7 +155,9 @@ class PointwiseScheduler:
             builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         if params.whole or params.held:
-            vectorize_tile(builder, name, copies, params)
+            first = builder.innermost(name) + 1 - (params.vector > 1) - params.whole
+            inside = first + (params.vector > 1)
+            vectorize_tile(builder, copies, params.widths, params.runs, dict(params.tails), first, inside)
         else:
             vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
         ask_for_unclamped(builder)
@@ -167,7 +169,7 @@ class PointwiseScheduler:
 
 def _plain(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
-) -> tuple[Sequence[Group], tuple[int, ...], _Choice | None]:
+) -> tuple[Sequence[Group], tuple[int, ...], Choice | None]:
     """Dims of the reference, their order, and the choice without cells; None where there is one element."""
     reference = reference_output(segment)
     assert reference is not None
@@ -175,21 +177,21 @@ def _plain(
     groups = dim_groups(graph, reference)
     order = dim_order(graph, segment, reference, inputs)
     merged = [groups[d] for d in order if not groups[d].is_broadcast]
-    return groups, order, _Choice(graph, segment, inputs, merged, device) if merged else None
+    return groups, order, Choice(graph, segment, inputs, merged, device) if merged else None
 
 
-def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
+def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
     """The choice where a thread takes cells, `vector` of them if that is given; None where there are none, where that would
     leave processors idle or gains nothing, or where rows are better cut at aligned places."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
     merged = cells_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
-        plain = _Choice(graph, segment, inputs, merged, device)
+        plain = Choice(graph, segment, inputs, merged, device)
     cells = find_cells(graph, segment, inputs, plain.arguments, plain.parts)
     if cells is None:
         return None
-    choice = _Choice(graph, segment, inputs, merged, device, cells)
+    choice = Choice(graph, segment, inputs, merged, device, cells)
     if choice.total < LEAST_THREADS * device.sm_count:
         return None
     found = choice.tiled(order, vector)
@@ -200,7 +202,7 @@ def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...], vect
     return found if gains and (found.vector > 1 or plain.misaligned_accesses() is None) else None
 
 
-def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
+def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
     """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
     for at, count in enumerate(params.parts):
         for _ in range(count - 1):
@@ -242,7 +244,7 @@ def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[
     return [*blocks, *([ParallelType.block_y] if high > 1 else []), ParallelType.block_x]
 
 
-class _Choice:
+class Choice:
     """Vector width, block and rows of a thread for one set of sizes."""
 
     def __init__(
@@ -297,11 +299,14 @@ class _Choice:
         wide = tuple((n, w) for n, w in widths.items() if w > 1)
         return replace(self._params(order, max(widths.values(), default=1), wide), divisors=divisors)
 
-    def tiled(self, order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
-        """The choice where a thread takes cells, `vector` of them if that is given; None where that cuts vectors."""
+    def tiled(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
+        """The choice where a thread takes cells: `vector` of them, or at most `most`, if that is given. None where that cuts
+        vectors."""
         assert self.cells is not None
         cells = self.cells
-        vectors = [vector or 1 << k for k in reversed(range(1 if vector else self._most_elements().bit_length()))]
+        vectors = [
+            vector or 1 << k for k in reversed(range(1 if vector else (most or self._most_elements()).bit_length()))
+        ]
         found = tile_accesses(self.graph, self.segment, self.described, cells, self.parts[-1], self.sizes, vectors)
         if found is None:
             return None
@@ -312,7 +317,7 @@ class _Choice:
             whole=bool(cells.inner),
             held=cells.held,
             runs=found.runs,
-            across=found.across,
+            tails=found.tails,
             bounds=(*params.bounds, *cells.bounds),
             divisors=found.divisors,
         )

@@ -58,8 +58,9 @@ from fuser.schedule.cost.plan_reduction import plan_reduction
 from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space
 from fuser.schedule.cost.room_for_exchanges import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated
-from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
 from fuser.schedule.transforms.total_reductions import rfactor_totals
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
@@ -149,6 +150,13 @@ class ReductionScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
+        shared = self.propose_in_blocks(segment, inputs, device)
+        if is_better_by_thread(segment, inputs, device, shared.vector):
+            return Refused("a thread has all that a result is reduced from")
+        return shared
+
+    def propose_in_blocks(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> ReductionParams:
+        """What is proposed where threads share a reduction."""
         graph = resolving_graph(segment)
         reference = reference_reduction(segment, graph)
         order = dim_order(graph, segment, reference, inputs)
@@ -278,7 +286,8 @@ class ReductionScheduler:
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
+        proposed = self.propose_in_blocks(segment, inputs, device)
+        return (proposed, *neighbours(proposed, device))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -25,6 +25,7 @@ MAY_REFUSE = (
     SchedulerType.inner_persistent,
     SchedulerType.inner_outer_persistent,
     SchedulerType.outer_persistent,
+    SchedulerType.thread_reduction,
     SchedulerType.transpose,
 )
 

@@ -1,0 +1,184 @@
+"""Reductions of few elements that lie apart in memory, such as windows or the parts of a split: a thread has all of them.
+
+A block whose threads share such a reduction would join their results for every few elements, and threads along dims between
+which reduced ones lie read some elements of every run. Here a thread takes several results, neighbours along the fastest kept
+dims, and all that they are reduced from: the cells of `thread_tile.py`, over the loops of a pointwise kernel. Nothing is
+exchanged, all loads are issued before the first use, and what several stages need is read once and stays in registers.
+
+    t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j a thread: two vectors of 8 of t0, one of 4 of t1
+    t1[j] = sum of t0[8, j]               4 indices of j a thread: eight vectors of 4 of t0, one of 4 of t1
+
+    K -> grid, threads (, u), v, R        K kept, u rows of a thread, v of its indices, R reduced: each dim a loop
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import dropwhile
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.layout import ACCESS_BYTES, arguments_of
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
+from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.stages import as_defined, keep_stages, row_reductions, stage_levels
+from fuser.schedule.analysis.thread_tile import CELL_BYTES, reduced_cells, vectorize_tile
+from fuser.schedule.analysis.windows import ask_for_unclamped
+from fuser.schedule.neighbours import neighbours
+from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, ThreadReductionParams
+from fuser.schedule.schedulers.pointwise import LEAST_THREADS, Choice, tile_loops
+from fuser.schedule.transforms.vectorize import cache_arguments
+
+HELD_BYTES = 128
+"""Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""
+
+
+class ThreadReductionScheduler:
+    """Accepts what the reduction scheduler does; proposes where a thread can hold all that its results are reduced from."""
+
+    type = SchedulerType.thread_reduction
+    params: ParamsClass = ThreadReductionParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        return accepts_reductions(segment)
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        return propose_by_thread(segment, inputs, device)
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        proposed = propose_by_thread(segment, inputs, device)
+        if isinstance(proposed, Refused):
+            return
+        yield proposed
+        vector = proposed.loops.vector
+        for other in (vector // 2, vector * 2):
+            found = propose_by_thread(segment, inputs, device, other) if other else None
+            if isinstance(found, ThreadReductionParams):
+                yield replace(found, reasons=(f"beside what was proposed: {other} elements a thread",))
+        yield from neighbours(proposed, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ThreadReductionParams)
+        loops = params.loops
+        builder = ScheduleBuilder(segment)
+        for tensor, dim, low, high in loops.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
+        for tensor, dim, divisor in loops.divisors:
+            builder.ask_extent_divisible(tensor, dim, divisor)
+        graph = builder.graph()
+        results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
+        name = max(results, key=lambda t: concrete_dims(graph, t)).name
+        copies = cache_arguments(builder)
+        # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
+        definition = builder.definition(name)
+        if definition is not None and not isinstance(definition, Reducing):
+            name = tensor_inputs(definition)[0].name
+        keep_stages(builder)
+        builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
+        types = tile_loops(builder, name, replace(loops, parts=loops.parts[:-1], whole=False))
+        builder.transform_like(name)
+        for position, parallel_type in enumerate(types):
+            builder.parallelize(name, position, parallel_type)
+        builder.parallelize_like(name)
+        if loops.unroll > 1:
+            # A test for each row would be a branch, behind which loads wait for one another.
+            builder.parallelize(name, len(types), ParallelType.unswitch)
+            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+        first = len(types) + (loops.unroll > 1)
+        vectorize_tile(builder, copies, loops.widths, loops.runs, dict(loops.tails), first, first + (loops.vector > 1))
+        ask_for_unclamped(builder)
+        # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
+        loads = [made for read, made in copies.items() if read not in builder.output_names]
+        limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
+        if loops.vector > 1:
+            # So does what is the same for neighbours, such as the weights of a row: it is computed once for all of them.
+            same = (t.name for t in builder.tensors if t.name not in loads and _is_broadcast(builder, t.name, first))
+            limits += [(n, first) for n in same]
+        builder.inline_most(limits=limits)
+        return builder
+
+
+def is_better_by_thread(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, vector: int) -> bool:
+    """Whether a thread should reduce all that a result is made of, rather than threads that share it.
+
+    Accesses are no shorter then, and something is gained: longer ones; elements that follow one another in memory, which
+    threads that share a result would read, and join, in pieces; or later stages, which find the elements in registers.
+
+    vector   elements of an access of threads that share a result
+    """
+    found = propose_by_thread(segment, inputs, device)
+    if isinstance(found, Refused):
+        return False
+    loops = found.loops
+    reads = {r.name for r in input_reads(segment)}
+    width = max((w for n, w in loops.widths if n in reads), default=1)
+    has_runs = any(n in reads and dict(loops.tails).get(n, 1) for n in loops.runs)
+    has_stages = len(set(stage_levels(as_defined(segment)).values())) > 1
+    return width > vector or (width == vector and (has_runs or has_stages))
+
+
+def propose_by_thread(
+    segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, vector: int = 0
+) -> ThreadReductionParams | Refused:
+    """What is proposed for a segment that is accepted, with `vector` indices of a thread if that is given."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    sizes = {g: inputs.evaluate(g.extent) for g in groups}
+    count = math.prod(sizes[g] for g in groups if g in reduced)
+    if not 1 < count <= HELD_BYTES:
+        return Refused(f"{count} elements are no few that a thread should reduce")
+    if math.prod(sizes[g] for g in groups if g not in reduced) < LEAST_THREADS * device.sm_count:
+        return Refused("there are too few results for a thread each")
+    order = dim_order(graph, segment, reference, inputs)
+    solid = [d for d in order if not groups[d].is_broadcast]
+    kept = [d for d in solid if groups[d] not in reduced]
+    # Runs at the end of what a thread takes are counted from the last dim.
+    inner = sorted((d for d in solid if groups[d] in reduced), key=lambda d: sizes[groups[d]] != 1)
+    if _is_one_row([groups[d] for d in solid if sizes[groups[d]] != 1], reduced):
+        return Refused("what is reduced is one run in memory")
+    cells = reduced_cells(graph, segment, inputs, arguments_of(graph, segment, inputs), [groups[d] for d in inner])
+    if cells is None:
+        return Refused("how much is reduced follows from no input")
+    last = {groups[d] for d in kept[-1:]}
+    read = [a for a in cells.arguments if a.tensor in segment.input_tensors]
+    # What is the same for neighbours is loaded once for all of a thread's results.
+    held, shared = (sum(a.itemsize for a in read if any(map(a.stride, last)) is own) for own in (True, False))
+    if held + shared > HELD_BYTES:
+        return Refused(f"a thread would hold {held + shared} bytes for each result")
+    runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
+    if max(runs.values()) > CELL_BYTES:
+        return Refused("threads side by side would read places too far apart")
+    choice = Choice(graph, segment, inputs, [groups[d] for d in kept], device, cells)
+    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // held, choice.repeated // count))
+    while most > 1 and choice.total < most * LEAST_THREADS * device.sm_count:
+        most //= 2
+    found = choice.tiled((*kept, *inner, *(d for d in order if d not in solid)), vector, most)
+    if found is None:
+        return Refused("an end of a row would cut vectors")
+    words = (
+        f"a thread reduces {count} elements for each result, and loads {held * found.vector} bytes before the first use"
+    )
+    return ThreadReductionParams(replace(found, reasons=()), (words, *found.reasons))
+
+
+def _is_one_row(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
+    """Whether what is reduced follows behind what is kept, slowest first."""
+    return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))
+
+
+def _is_broadcast(builder: ScheduleBuilder, name: str, position: int) -> bool:
+    """Whether a loop is over nothing that a tensor has."""
+    axes = builder.state(name).loop
+    return len(axes) > position and axes[position].is_broadcast

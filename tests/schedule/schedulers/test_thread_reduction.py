@@ -1,0 +1,240 @@
+"""A thread reduces few elements that lie apart: whole vectors on both sides, each element read once, nothing exchanged."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.ir.device_info import H200
+from fuser.schedule.params import ReductionParams, Refused, SegmentInputs, ThreadReductionParams
+from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.schedulers.thread_reduction import propose_by_thread
+from tests.random_reshapes import laid_out
+from tests.schedule.analysis.test_thread_tile import accesses, dense, sources
+
+BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
+DTYPES = (Float, DataType.Half, BFloat16, Double)
+
+
+def pooled(fd: Any, shape: Sequence[int], dtype: DataType, how: str, *, window: int = 2) -> Any:
+    n, c, h, w = shape
+    x = fd.ops.cast(fd.define_tensor([-1] * 4, True, dtype), Float)
+    parts = fd.ops.reshape(x, [n, c, h // window, window, w // window, window])
+    return fd.ops.cast(getattr(parts, how)([3, 5]), dtype)
+
+
+@pytest.mark.parametrize("how", ["sum", "max", "mean"])
+@pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
+def test_windows_are_read_by_whole_vectors(how: str, dtype: DataType) -> None:
+    shape = (32, 96, 112, 112)
+    (body,) = sources(lambda fd: [pooled(fd, shape, dtype, how)], [dense(*shape, dtype=dtype)])
+    loads, stores = accesses(body)
+    assert loads == [16]  # in a loop over the rows of a window
+    assert stores == [8]
+    assert "shared" not in body
+
+
+def test_windows_of_odd_rows_are_read_by_windows() -> None:
+    """Rows of 61 results begin anywhere: an access is two elements of an input, no less."""
+    shape = (5, 320, 122, 122)
+    (body,) = sources(lambda fd: [pooled(fd, shape, BFloat16, "sum")], [dense(*shape)])
+    loads, _ = accesses(body)
+    assert loads == [4]
+    assert "shared" not in body
+
+
+def test_windows_with_channels_last() -> None:
+    """Neighbours are channels: vectors along those, of each place of a window."""
+    n, c, h, w = 16, 64, 256, 256
+
+    def define(fd: Any) -> list[Any]:
+        x = fd.define_tensor([-1] * 4, True, BFloat16)
+        return [fd.ops.max(fd.ops.reshape(x, [n, h // 2, 2, w // 2, 2, c]), [2, 4])]
+
+    (body,) = sources(define, [dense(n, h, w, c)])
+    assert accesses(body) == ([16], [16])
+
+
+def merged_parts(fd: Any, dtype: DataType) -> list[Any]:
+    """Parts of an attention, weighted by their exponentials."""
+    parts, sums = fd.define_tensor([-1] * 3, True, dtype), fd.define_tensor([-1] * 2, True, dtype)
+    parts, sums = fd.ops.cast(parts, Float), fd.ops.cast(sums, Float)
+    weights = fd.ops.exp(sums - fd.ops.broadcast(fd.ops.max(sums, [0]), [True, False]))
+    weights = weights / fd.ops.broadcast(fd.ops.sum(weights, [0]), [True, False])
+    return [fd.ops.cast(fd.ops.sum(parts * fd.ops.broadcast(weights, [False, False, True]), [0]), BFloat16)]
+
+
+def test_parts_are_merged_in_registers() -> None:
+    (body,) = sources(
+        lambda fd: merged_parts(fd, Float), [dense(8, 16385, 128, dtype=Float), dense(8, 16385, dtype=Float)]
+    )
+    loads, stores = accesses(body)
+    assert loads == [0, 16]  # the sums of a row are those of all threads along it
+    assert stores == [8]
+    assert "shared" not in body
+    # The weights are those of all results of a thread: computed before the loop over these.
+    assert body.count("expf(") == 2
+    assert body.index("expf(", body.index("expf(") + 1) < body.index("_partial = 0.0f", body.rindex("expf("))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "why"),
+    [
+        ((1 << 20, 4), [1], "what is reduced is one run in memory"),
+        ((512, 1 << 16), [0], "elements are no few"),
+        ((64, 1 << 16), [0], "a thread would hold 256 bytes"),
+        ((4, 1000), [0], "too few results"),
+    ],
+)
+def test_other_reductions_are_those_of_blocks(shape: tuple[int, ...], dims: list[int], why: str) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], True, Float), dims))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [dense(*shape, dtype=Float)])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    refused = propose_by_thread(fusion, inputs, H200)
+    assert isinstance(refused, Refused)
+    assert why in refused.reason
+    assert isinstance(ReductionScheduler().propose(fusion, inputs, H200), ReductionParams)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads reduce however few results there are."""
+    for module in ("pointwise", "thread_reduction"):
+        monkeypatch.setattr(importlib.import_module(f"fuser.schedule.schedulers.{module}"), "LEAST_THREADS", 0)
+
+
+_EXTENTS = (1, 2, 3, 5, 8, 16, 24, 33)
+
+
+class Random:
+    """A definition with reductions over some dims of few elements, and its values in NumPy."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+        self.dtype = rng.choice(DTYPES)
+        rank = rng.choice((2, 3, 4, 4, 5))
+        self.dims = sorted(rng.sample(range(rank - 1), rng.randint(1, min(2, rank - 1))))
+        if rng.random() < 0.5 and rank - 1 not in self.dims and rank - 2 not in self.dims:
+            self.dims.append(rank - 1)
+        self.shape = tuple(rng.choice((1, 2, 2, 3, 4)) if d in self.dims else rng.choice(_EXTENTS) for d in range(rank))
+        self.symbolic = rng.random() < 0.5
+        self.fd = FusionDefinition()
+        self.arguments: list[Any] = []
+
+    def input(self, shape: Sequence[int]) -> tuple[Any, Any]:
+        declared = [-1 if self.symbolic and n != 1 else n for n in shape]
+        is_odd = self.rng.random() < 0.3
+        x = (self.numbers.integers(-8, 9, shape) / 4).astype(self.dtype.numpy)
+        self.arguments.append(laid_out(self.rng, x) if is_odd else x)
+        t = self.fd.define_tensor(declared, [None if n == 1 else not is_odd for n in declared], self.dtype)
+        wide = Double if self.dtype is Double else Float
+        return self.fd.ops.cast(t, wide), x.astype(np.float64)
+
+    def run(self) -> tuple[FusionDefinition, list[Any], list[Any]]:
+        """The definition, its arguments and what it should give."""
+        o: Any = self.fd.ops
+        axes = tuple(self.dims)
+        flags = [d in self.dims for d in range(len(self.shape))]
+        results: list[tuple[Any, Any]] = []
+        with self.fd:
+            t, x = self.input(self.shape)
+            if self.rng.random() < 0.5:
+                # What all of a row, or all of a window, have in common.
+                along = [d for d in range(len(self.shape)) if self.rng.random() < 0.5] or [len(self.shape) - 1]
+                u, y = self.input([self.shape[d] for d in along])
+                one = [n if d in along else 1 for d, n in enumerate(self.shape)]
+                t, x = t * o.broadcast_in_dim(u, list(self.shape), along), x * y.reshape(one)
+            for kind in self.rng.sample(
+                ("sum", "max", "mean", "var", "softmax", "scaled", "beside"), self.rng.randint(1, 2)
+            ):
+                results += self.reduced(kind, t, x, axes, flags)
+            for r, _ in results:
+                self.fd.add_output(o.cast(r, self.dtype))
+        return self.fd, self.arguments, [y for _, y in results]
+
+    def reduced(self, kind: str, t: Any, x: Any, axes: tuple[int, ...], flags: list[bool]) -> list[tuple[Any, Any]]:
+        o: Any = self.fd.ops
+        match kind:
+            case "sum" | "max" | "mean":
+                return [(getattr(t, kind)(list(axes)), getattr(x, kind)(axes))]
+            case "var":
+                return [(o.var(t, list(axes), 0, False), x.var(axes))]
+            case "softmax":
+                e = o.exp(t - o.broadcast(o.max(t, list(axes)), flags))
+                y = np.exp(x - x.max(axes, keepdims=True))
+                return [(e / o.broadcast(o.sum(e, list(axes)), flags), y / y.sum(axes, keepdims=True))]
+            case "scaled":
+                top = o.max(o.abs(t), list(axes)) + 1.0
+                shown = np.abs(x).max(axes, keepdims=True) + 1
+                return [(o.sum(t / o.broadcast(top, flags), list(axes)), (x / shown).sum(axes))]
+            case _:
+                return [(o.sum(t, list(axes)), x.sum(axes)), (t + 1.0, x + 1)]
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[ThreadReductionParams]:
+    """What is proposed from now on, as it is applied."""
+    module = importlib.import_module("fuser.schedule.schedulers.thread_reduction")
+    seen: list[ThreadReductionParams] = []
+    apply = module.ThreadReductionScheduler.apply
+
+    def kept(self: Any, segment: Any, params: Any) -> Any:
+        seen.append(params)
+        return apply(self, segment, params)
+
+    monkeypatch.setattr(module.ThreadReductionScheduler, "apply", kept)
+    return seen
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(96))
+def test_random_definitions(seed: int) -> None:
+    program = Random(seed)
+    fd, arguments, expected = program.run()
+    if math.prod(program.shape) == 1:
+        pytest.skip("nothing is reduced")
+    tolerance = {Double: 1e-12, Float: 2e-6, DataType.Half: 2e-3, BFloat16: 1.6e-2}[program.dtype]
+    for found, wanted in zip(fd.execute(arguments, device="simulator"), expected, strict=True):
+        shown = np.asarray(found).astype(np.float64)
+        np.testing.assert_allclose(shown, wanted, rtol=tolerance, atol=tolerance * 4)
+
+
+@pytest.mark.usefixtures("small")
+def test_random_definitions_are_reduced_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above is about happens there: runs of cells, whole or in part, and vectors across them."""
+    seen = noted(monkeypatch)
+    for seed in range(96):
+        fd, arguments, _ = Random(seed).run()
+        fd.execute(arguments, device="simulator")
+    loops = [p.loops for p in seen]
+    assert len(loops) > 40
+    assert any(n in p.runs and not tail for p in loops for n, tail in p.tails)
+    assert any(n in p.runs and tail for p in loops for n, tail in p.tails)
+    assert any(p.vector > 1 and len(p.parts) > 2 for p in loops)
+    assert any(p.vector == 1 for p in loops)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_parts_are_merged_right(dtype: DataType) -> None:
+    with FusionDefinition() as fd:
+        for t in merged_parts(fd, dtype):
+            fd.add_output(t)
+    rng = np.random.default_rng(3)
+    parts, sums = (rng.normal(size=n).astype(dtype.numpy) for n in ((8, 37, 16), (8, 37)))
+    weights = np.exp(sums.astype(np.float64))
+    weights /= weights.sum(0)
+    (found,) = fd.execute([parts, sums], device="simulator")
+    expected = (parts.astype(np.float64) * weights[..., None]).sum(0)
+    np.testing.assert_allclose(np.asarray(found).astype(np.float64), expected, rtol=8e-3, atol=1e-3)
