@@ -34,11 +34,13 @@ from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.views import viewed
+from fuser.optimize.end_kernels import end_kernels
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
+from fuser.schedule.cost.kernel_ends import KernelEnds
 from fuser.schedule.cost.reduction_steps import InSteps
 from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
 
@@ -54,13 +56,17 @@ def plan_fusion(
     reasons: Sequence[str] = (),
 ) -> SegmentedFusion:
     """Optimize and segment: what depends on the structure alone, and on what is known of the sizes at hand: who refused them,
-    and what is better reduced in two steps (`reasons`: in words)."""
+    what is better reduced in two steps, and where kernels had better end (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
     last = dict(result for found in without if isinstance(found, InSteps) for result in found.last)
     if last:
         optimized = reduce_in_steps(optimized, last)
         recorder.stage("fusion.in_steps.py", lambda: definition_text(optimized))
+    ends = frozenset[str]().union(*(found.tensors for found in without if isinstance(found, KernelEnds)))
+    if ends:
+        optimized = end_kernels(optimized, ends)
+        recorder.stage("fusion.ends.py", lambda: definition_text(optimized))
     try:
         segmented = segment_fusion(optimized, [found for found in without if isinstance(found, SizesRefused)])
     except AcceptError as error:

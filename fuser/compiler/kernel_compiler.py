@@ -17,6 +17,7 @@ from fuser.compiler.recorder import PassObserver, Recorder
 from fuser.compiler.reproducer import fault_planter, with_reproducer
 from fuser.compiler.segment_failures import (
     SizesRefusedError,
+    ending,
     failed,
     in_steps,
     not_accepted,
@@ -43,6 +44,7 @@ from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
+from fuser.schedule.cost.kernel_ends import worth_ending
 from fuser.schedule.cost.reduction_steps import worth_steps
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
 from fuser.schedule.print_params import params_text
@@ -225,12 +227,15 @@ class KernelCompiler:
             raise error.failure.error from error.failure.error.__cause__
 
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
-        """`propose_uncut`; raises SizesRefusedError as well where the segment's reductions are better done in two steps."""
+        """`propose_uncut`; raises SizesRefusedError as well where the segment is better done by several kernels."""
         params = self.propose_uncut(segment, bound)
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         found = worth_steps(segment.fusion, params, inputs, self.target().info)
         if found is not None:
             raise in_steps(segment.fusion, *found)
+        ends = worth_ending(segment.fusion, params, inputs, self.target().info)
+        if ends is not None:
+            raise ending(segment.fusion, *ends)
         return params
 
     def propose_uncut(self, segment: Segment, bound: BoundInputs) -> Params:

@@ -19,10 +19,11 @@ from fuser.errors import DefinitionError, FuserError, InputError, LaunchError, S
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.records import record
+from fuser.schedule.cost.kernel_ends import KernelEnds
 from fuser.schedule.cost.reduction_steps import InSteps
 from fuser.schedule.segment import AcceptError, SizesRefused
 
-Recut = SizesRefused | InSteps
+Recut = SizesRefused | KernelEnds | InSteps
 """What an attempt has found of how the fusion should be cut."""
 
 _T = TypeVar("_T")
@@ -65,6 +66,11 @@ def refused(segment: Fusion, by: Sequence[SchedulerType], why: str) -> SizesRefu
 def in_steps(segment: Fusion, steps: InSteps, why: str) -> SizesRefusedError:
     """The reductions of a segment are better done in two steps, and it is cut there."""
     return SizesRefusedError(_about(segment, why), frozenset((steps,)))
+
+
+def ending(segment: Fusion, ends: KernelEnds, why: str) -> SizesRefusedError:
+    """A segment had better be several kernels."""
+    return SizesRefusedError(_about(segment, why), frozenset((ends,)))
 
 
 def failed(

@@ -23,7 +23,7 @@ from fuser.errors import FuserError
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.saved_programs import PROGRAM_FILE, SavedProgram
 from fuser.import_time import IMPORTED_NS
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import DeviceInfo, Latencies, Rates
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Distribution,
@@ -75,7 +75,7 @@ def _domain_parts(domain: IterDomain) -> Sequence[object]:
 
 _CLASSES = (
     *(Fusion, Output, Window, IterKind, GatherKind, Distribution, DataType, SourceLocation),
-    *(DeviceInfo, CompileOptions),
+    *(DeviceInfo, Rates, Latencies, CompileOptions),
     *(c for c in get_args(Expr) if c is not Gather),
 )
 _BY_HAND = {

@@ -24,7 +24,7 @@ from fuser import locks, options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.errors import InputRuntimeError, InputValueError
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import DeviceInfo, Latencies, Rates
 from fuser.ir.record_files import RecordFile
 from fuser.records import record
 from fuser.release import __version__
@@ -118,7 +118,18 @@ class TuningRecord:
 TUNING_FILE = RecordFile(
     "tuning",
     SCHEMA,
-    (TuningRecord, TuningKey, SegmentTuning, Measured, Fate, CompileOptions, DeviceInfo, *get_args(Params)),
+    (
+        TuningRecord,
+        TuningKey,
+        SegmentTuning,
+        Measured,
+        Fate,
+        CompileOptions,
+        DeviceInfo,
+        Rates,
+        Latencies,
+        *get_args(Params),
+    ),
 )
 
 

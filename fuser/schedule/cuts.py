@@ -11,7 +11,8 @@ and what is computed of more bytes than it would take to store it and to read it
 that needs it.
 
 Outputs that share no kept tensor are cut each by itself. What is left is cut below the highest level whose kept tensors
-schedulers accept, and the rest again in the same way.
+schedulers accept, and the rest again in the same way. In the end parts that read the same large input are one, if a scheduler
+takes them together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fuser.ir.fusion import (
     Broadcast,
@@ -59,6 +61,13 @@ def cut_fusion(fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> list[Pa
     return _Cuts(fusion, is_accepted).run()
 
 
+class _Planned(NamedTuple):
+    """A part before it is a fusion: the tensors that it makes, and those that earlier parts have made for it."""
+
+    wanted: tuple[Tensor, ...]
+    made: frozenset[Tensor]
+
+
 class _Cuts:
     """One use: `run()`.
 
@@ -83,13 +92,13 @@ class _Cuts:
     def run(self) -> list[Part]:
         """See `cut_fusion`."""
         wanted = [t for t in self.fusion.output_tensors if t in self.definitions]
-        return self._cut(wanted, frozenset())
+        return [self._part(p.wanted, p.made) for p in self._joined(self._cut(wanted, frozenset()))]
 
-    def _cut(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[Part]:
-        found: list[Part] = []
+    def _cut(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[_Planned]:
+        found: list[_Planned] = []
         while True:
-            part = self._part(wanted, made)
-            if self.is_accepted(part[0]):
+            part = _Planned(tuple(wanted), made)
+            if self.is_accepted(self._part(wanted, made)[0]):
                 return [*found, part]
             lots = self._lots(wanted, made)
             if len(lots) > 1:
@@ -100,6 +109,47 @@ class _Cuts:
             for lot in early:
                 found += self._cut(lot, made)
             made |= {t for lot in early for t in lot}
+
+    def _joined(self, parts: list[_Planned]) -> list[_Planned]:
+        """The same parts, where one kernel makes several that read an input of the largest size and none what another makes."""
+        k = 0
+        while k < len(parts):
+            later = next((n for n in range(k + 1, len(parts)) if self._join(parts, k, n) is not None), None)
+            joined = None if later is None else self._join(parts, k, later)
+            if later is None or joined is None:
+                k += 1
+                continue
+            place, part = joined
+            parts = [part if n == place else p for n, p in enumerate(parts) if n == place or n not in (k, later)]
+        return parts
+
+    def _join(self, parts: Sequence[_Planned], first: int, second: int) -> tuple[int, _Planned] | None:
+        """Where one part in place of two has its inputs, and is before its readers, with that part; None if it is not to be."""
+        a, b = parts[first], parts[second]
+        if self._largest_inputs(a).isdisjoint(self._largest_inputs(b)):
+            return None
+        between = [self._reads(p) for p in parts[first + 1 : second]]
+        made_since = {t for p in parts[first:second] for t in p.wanted}
+        if made_since.isdisjoint(self._reads(b)):
+            place = first
+        elif set(a.wanted).isdisjoint(frozenset().union(self._reads(b), *between)):
+            place = second
+        else:
+            return None
+        wanted = tuple(dict.fromkeys((*a.wanted, *b.wanted)))
+        joined = _Planned(wanted, (a.made | b.made).difference(wanted))
+        return (place, joined) if self.is_accepted(self._part(*joined)[0]) else None
+
+    def _reads(self, part: _Planned) -> frozenset[Tensor]:
+        exprs = self._below(part.wanted, part.made)
+        computed = {t for e in exprs for t in tensor_outputs(e)}
+        return frozenset(t for e in exprs for t in tensor_inputs(e) if t not in computed)
+
+    def _largest_inputs(self, part: _Planned) -> frozenset[Tensor]:
+        """Inputs of the fusion with as many dims as any tensor of a part."""
+        read = self._reads(part)
+        most = max((self.rank[t] for t in (*read, *part.wanted)), default=0)
+        return frozenset(t for t in read if t not in self.definitions and self.rank[t] == most)
 
     def _early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
         """Lots of what to make before the rest: as much as is accepted. Nothing if all is of one level."""

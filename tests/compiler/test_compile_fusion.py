@@ -80,7 +80,7 @@ def test_lots_of_one_segment_run_side_by_side(twice: Fusion) -> None:
 
 
 def test_refused_sizes_of_one_segment_leave_the_other_alone(twice: Fusion) -> None:
-    stages = stages_for(twice, (4096, 1024), (8, 4_000_000))
+    stages = stages_for(twice, (4096, 1024), (300, 4_000_000))
     assert chosen(stages) == ["inner_outer_persistent", "reduction", "reduction"]
     first, *_ = stages["segments.py"].splitlines()
     assert first.startswith(

@@ -325,3 +325,31 @@ def test_every_expr_of_a_part_is_needed_by_its_outputs() -> None:
             for e in reversed(part.tensor_exprs):
                 assert needed & set(tensor_outputs(e))
                 needed.update(tensor_inputs(e))
+
+
+def lamb_like() -> FusionDefinition:
+    """Two moments, an update of them, and its norm beside that of the weights: all of it reads the gradient or the weights."""
+    with FusionDefinition() as fd:
+        p, g, m, v = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(4))
+        m1, v1 = m * 0.9 + g * 0.1, v * 0.999 + g * g * 0.001
+        u = m1 / (fd.ops.sqrt(v1) + 1e-6) + p * 0.01
+        wanted = fd.ops.segment_set(fd.ops.sum(p * p, [0, 1]))
+        own = fd.ops.segment_set(fd.ops.sum(u * u, [0, 1]))
+        fd.add_output(p - u * (wanted / own))
+        fd.add_output(m1)
+        fd.add_output(v1)
+    return fd
+
+
+def test_parts_that_read_the_same_inputs_are_one_kernel() -> None:
+    fd = lamb_like()
+    assert fd.fusion is not None
+    segments = segment_fusion(fd.fusion.ir_fusion).segments
+    assert len(segments) == 2, "a pass that makes both norms and both moments, and one that updates"
+    rng = np.random.default_rng(0)
+    p, g, m, v = (rng.random((23, 17)).astype("f4") for _ in range(4))
+    found = fd.execute([p, g, m, v], device="simulator")
+    m1, v1 = m * 0.9 + g * 0.1, v * 0.999 + g * g * 0.001
+    u = m1 / (np.sqrt(v1) + 1e-6) + p * 0.01
+    for got, want in zip(found, (p - u * ((p * p).sum() / (u * u).sum()), m1, v1), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4)

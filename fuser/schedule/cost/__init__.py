@@ -9,6 +9,7 @@ Reductions
     plan_columns.py         the same where neighbouring threads take neighbouring results
     written_columns.py      the same where the reduced values are written too
     exponential_rows.py     losses: many rows, each one sum of exponentials
+    kernel_ends.py          when a kernel had better end behind its reductions
     reduction_steps.py      when two steps, each a kernel, are better than one
     text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it
 Persistent rows

@@ -1,0 +1,94 @@
+"""When a kernel had better end behind its reductions, and another one go on.
+
+A reduction whose results full-size values need again passes over its rows once more. Its blocks cannot share a row, for none
+waits for another: of a few long rows, such as all of a tensor that is divided by its norm, few blocks are left, at a small
+part of the memory's rate. Kernels that end behind the reductions read as many bytes, and with all SMs: blocks that reduce
+share rows, and what comes behind has no reduction.
+
+Both times are what moves, by the rate of the SMs that move it, and what waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import Fusion, IterDomain, tensor_outputs
+from fuser.records import record
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.cost.reduction_space import ceil_div
+from fuser.schedule.params import Params, ReductionParams, SegmentInputs
+
+
+@record
+class KernelEnds:
+    """Tensors behind which a kernel had better end at the sizes at hand: what reads one of them belongs to another kernel.
+
+    tensors   their names
+    """
+
+    tensors: frozenset[str]
+
+
+def worth_ending(
+    segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
+) -> tuple[KernelEnds, str] | None:
+    """Where to end the kernel that is proposed for a segment, and why; None if it should be as fast as several."""
+    if not isinstance(params, ReductionParams):
+        return None
+    levels = stage_levels(as_defined(segment))
+    last = max(levels.values(), default=0)
+    if last == 0:
+        return None
+    sizes = _Sizes.of(segment, inputs)
+    lanes = 1 if params.inner else params.vector
+    blocks = ceil_div(sizes.rows, params.block_iterate * lanes) * params.grid_reduce
+    # A stage is a pass over the rows, or a kernel.
+    moved = (last + 1) * sizes.read + sizes.written
+    if blocks == 0 or moved == 0:
+        return None
+    rate, latencies = device.memory_bytes_per_ns, device.latencies
+    waiting = (last + 1) * latencies.dram_loaded_ns
+    one = moved / min(rate, blocks * device.rates.sm_bytes_per_ns) + waiting
+    launch = latencies.launch_behind_ns
+    if device.compute_capability < (9, 0):
+        launch += latencies.late_launch_ns
+    several = moved / rate + waiting + last * launch
+    if several >= one:
+        return None
+    results = (t.name for e in reductions_of(segment) for t in tensor_outputs(e))
+    ends = frozenset(name for name in results if levels[name] < last)
+    why = (
+        f"{blocks} blocks of one kernel should take {one / 1e3:.1f} us, {last + 1} kernels that use all SMs "
+        f"{several / 1e3:.1f} us"
+    )
+    return KernelEnds(ends), why
+
+
+@record
+class _Sizes:
+    """Rows of a segment, and bytes of the arguments that have all dims of them."""
+
+    rows: int
+    read: int
+    written: int
+
+    @staticmethod
+    def of(segment: Fusion, inputs: SegmentInputs) -> _Sizes:
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        size = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+        rows = math.prod(n for g, n in size.items() if g not in reduced)
+
+        def full(dims: Iterable[IterDomain | None]) -> int:
+            own = [graph.group(d) for d in dims if d is not None and not d.is_broadcast]
+            return 0 if reduced.isdisjoint(own) else math.prod(size.get(g, 1) for g in own)
+
+        read = sum(full(r.dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
+        made = [t for t in segment.output_tensors if t not in segment.input_tensors]
+        return _Sizes(rows, read, sum(full(t.visible) * t.dtype.itemsize for t in made))

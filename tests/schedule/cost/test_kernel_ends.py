@@ -1,0 +1,134 @@
+"""A fusion whose reductions leave SMs idle is several kernels, each for the whole device, and still computes the same."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.compile_case import TextOnly
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.recorder import KeepingRecorder
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.schedule.params import (
+    InnerPersistentParams,
+    OuterPersistentParams,
+    Params,
+    PointwiseParams,
+    ReductionParams,
+    Refused,
+)
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
+
+D = DataType
+
+
+def scaled(rank: int, dims: Sequence[int], *, centred: bool = False) -> FusionDefinition:
+    """x over the sum of its absolute values along `dims`, after its mean along them is taken off if `centred`."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * rank, True, D.Float)
+        y = x - x.mean(list(dims), True) if centred else x
+        fd.add_output(y / fd.ops.sum(fd.ops.abs(y), list(dims), True))
+    return fd
+
+
+def stages_of(fd: FusionDefinition, shape: Sequence[int], device: DeviceInfo = H200) -> dict[str, str]:
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    strides = tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
+    recorder = KeepingRecorder()
+    bound = bind_inputs(fusion, [TensorDescriptor(D.Float, tuple(shape), strides)])
+    compile_fusion(fusion, bound, TextOnly(device), recorder=recorder)  # type: ignore[arg-type]
+    return recorder.stages
+
+
+def proposed(fd: FusionDefinition, shape: Sequence[int], device: DeviceInfo = H200) -> list[Params]:
+    names = dict(vars(sys.modules["fuser.schedule.params"]))
+    return [eval(text, names) for name, text in stages_of(fd, shape, device).items() if name.endswith("params.py")]
+
+
+def blocks_of(params: Params, shape: Sequence[int]) -> int:
+    """Blocks that share a row of that shape."""
+    assert isinstance(params, ReductionParams)
+    if params.one_turn:
+        return -(-int(np.prod(shape)) // (params.block_reduce * params.vector * params.unroll))
+    return params.grid_reduce
+
+
+@pytest.mark.parametrize("shape", [(6912, 2560), (4099, 4095), (1, 30_000_001), (511, 70_001)], ids=str)
+def test_a_tensor_divided_by_its_norm_uses_all_sms(shape: tuple[int, ...]) -> None:
+    total, last = proposed(scaled(2, [0, 1]), shape)
+    assert blocks_of(total, shape) >= H200.sm_count
+    assert isinstance(last, PointwiseParams)
+
+
+def test_each_stage_is_a_kernel() -> None:
+    mean, norm, last = proposed(scaled(2, [0, 1], centred=True), (8192, 8192))
+    assert min(blocks_of(p, (8192, 8192)) for p in (mean, norm)) >= H200.sm_count
+    assert isinstance(last, PointwiseParams)
+
+
+@pytest.mark.parametrize("shape", [(512, 1024), (100_000, 256), (132, 2_000_000)], ids=str)
+def test_rows_for_all_sms_stay_one_kernel(shape: tuple[int, ...]) -> None:
+    (only,) = proposed(scaled(2, [1]), shape)
+    assert isinstance(only, InnerPersistentParams | OuterPersistentParams | ReductionParams)
+
+
+def test_nothing_is_one_kernel() -> None:
+    for shape in ((0, 5), (5, 0), (0, 0)):
+        assert len(proposed(scaled(2, [0, 1]), shape)) == 1
+
+
+def test_a_little_is_one_kernel() -> None:
+    assert len(proposed(scaled(2, [0, 1]), (64, 64))) == 1
+
+
+def test_few_long_rows_are_shared() -> None:
+    """However many rows there are, no kernel leaves most of the SMs idle."""
+    for rows in (1, 2, 5, 17):
+        params = proposed(scaled(2, [1]), (rows, 40_000_000 // rows))
+        if len(params) == 1:
+            assert not isinstance(params[0], ReductionParams)
+        else:
+            assert rows * blocks_of(params[0], (40_000_000 // rows,)) >= H200.sm_count / 2
+
+
+def test_a_device_of_one_sm_has_nothing_to_gain() -> None:
+    small = replace(H200, sm_count=1, memory_bytes_per_ns=H200.memory_bytes_per_ns / H200.sm_count)
+    assert len(proposed(scaled(2, [0, 1]), (6912, 2560), small)) == 1
+
+
+def test_explain_says_why() -> None:
+    stages = stages_of(scaled(2, [0, 1]), (6912, 2560))
+    assert "1 blocks of one kernel should take" in stages["segments.py"]
+    assert "segment_set" in stages["fusion.ends.py"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2, 40), st.integers(2, 70), st.booleans(), st.sampled_from([[0], [1], [0, 1]]))
+def test_several_kernels_compute_the_same(rows: int, columns: int, centred: bool, dims: list[int]) -> None:
+    x = np.random.default_rng(rows * 71 + columns).standard_normal((rows, columns)).astype("f4")
+    fd = scaled(2, dims, centred=centred)
+    with pytest.MonkeyPatch.context() as patch:
+        # Whatever one kernel takes, and whichever scheduler would make it.
+        patch.setattr(sys.modules["fuser.schedule.cost.kernel_ends"], "ceil_div", lambda *_: 1e-9)
+        patch.setattr(InnerPersistentScheduler, "propose", _refuses)
+        patch.setattr(OuterPersistentScheduler, "propose", _refuses)
+        (found,) = fd.execute([x], device="simulator")
+        assert len(fd.program([x]).launches()) == 2 + centred
+    wide = x.astype("f8")
+    y = wide - wide.mean(tuple(dims), keepdims=True) if centred else wide
+    np.testing.assert_allclose(np.asarray(found), y / np.abs(y).sum(tuple(dims), keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def _refuses(*_: object) -> Refused:
+    return Refused("for this test")
