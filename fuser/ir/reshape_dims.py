@@ -21,7 +21,8 @@ from fuser.records import record
 @record
 class Run:
     """Neighbouring dims of the input and those of the result that are made of them, by position among dims of more than one
-    element. `sizes`: of the input's and of the result's, where both have several and some extent is not constant."""
+    element. `sizes`: of the input's and of the result's, where both have several and some extent is not constant, or several
+    of one side are not constant whose product is."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -78,11 +79,20 @@ def resolve(
                 second += 1
         mine, others = a[i:first], b[j:second]
         known = None
-        if len(mine) > 1 and len(others) > 1 and not all(c for _, c in (*mine, *others)):
+        several = len(mine) > 1 and len(others) > 1
+        if (several and not all(c for _, c in (*mine, *others))) or _is_fixed(mine, others) or _is_fixed(others, mine):
             known = tuple(n for n, _ in mine), tuple(n for n, _ in others)
         runs.append(Run(tuple(range(i, first)), tuple(range(j, second)), known))
         i, j = first, second
     return Resolution(dropped, added, tuple(runs))
+
+
+def _is_fixed(made: Sequence[tuple[int, bool]], whole: Sequence[tuple[int, bool]]) -> bool:
+    """Whether some dims have a constant number of elements, and it is not known how many each of them has.
+
+    Other sizes of theirs with that product are no case worth a common program: what is done for these knows them.
+    """
+    return all(c for _, c in whole) and sum(not c for _, c in made) > 1
 
 
 def transformed(name: str, whole: Sequence[IterDomain], extents: Sequence[Int]) -> list[IterDomain]:

@@ -26,6 +26,7 @@ from fuser.ir.fusion import (
     Full,
     Fusion,
     Gather,
+    GatherKind,
     Iota,
     IterDomain,
     LibraryOp,
@@ -184,6 +185,9 @@ def _whole_dims(e: Expr) -> list[IterDomain]:
     """Dims that an expr cannot take in parts."""
     found: list[IterDomain] = []
     match e:
+        case Gather(kind=GatherKind.index_select):
+            # The dims of the index, and those beside the gathered one, are dims of the result as they are.
+            found += e.input.visible[e.dim : e.dim + 1]
         case Gather():
             found += [*e.input.visible, *e.index.visible, *e.output.visible]
         case Resize():
@@ -372,7 +376,8 @@ class _Rebuild:
                 return (b.cat(parts, self._position(expr.output.visible, expr.dim), expr.bounds),)
             case Gather():
                 self._named(expr.output)
-                return (b.gather(expr.kind, new[expr.input], new[expr.index], expr.dim),)
+                dim = self._position(expr.input.visible, expr.dim)
+                return (b.gather(expr.kind, new[expr.input], new[expr.index], dim),)
             case Full():
                 dims = expr.output.visible
                 self._named(expr.output)

@@ -408,3 +408,61 @@ def test_a_window_that_reaches_the_end_does_so_by_the_new_name_of_the_extent() -
     ]
     assert len(windows) == 2
     assert all(end is extent for end, extent in windows)
+
+
+# --- reads at indices -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_codes_of_a_word_are_looked_up_in_one_kernel(symbolic: bool) -> None:
+    """Codes are unpacked, flattened, looked up, and seen as rows again: nothing of that is in memory."""
+    n, k = 6, 5
+    with FusionDefinition() as fd:
+        words = fd.define_tensor([-1, -1] if symbolic else [n, k], True, D.Int32)
+        table, scale = fd.define_tensor([-1], True), fd.define_tensor([-1, -1], True)
+        shifts = fd.ops.iota(8, 0, 4, D.Int32)
+        codes = fd.ops.bitwise_and(
+            fd.ops.bitwise_right_shift(
+                fd.ops.broadcast(words, [False, False, True]), fd.ops.broadcast(shifts, [True, True, False])
+            ),
+            15,
+        )
+        found = fd.ops.index_select(table, fd.ops.reshape(codes, [8 * n * k]), 0)
+        scaled = fd.ops.reshape(found, [n, k, 8]) * fd.ops.broadcast(scale, [False, False, True])
+        fd.add_output(fd.ops.reshape(scaled, [n, 8 * k]))
+    arrays = [np.arange(n * k, dtype=np.int32).reshape(n, k) * 7654321, values(16), values(n, k)]
+    assert kernels(fd, *arrays) == ["pointwise"]
+    check(fd, *arrays)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rows_beside_looked_up_ones_are_parts(dim: int, rank: int) -> None:
+    """Dims of the table beside the gathered one, and those of the index, are cut as those of any other tensor."""
+    shape = [4, 6, 8]
+    length = 12 if rank else 1
+    kept = [s for d, s in enumerate(shape) if d != dim]
+    with FusionDefinition() as fd:
+        table, index = fd.define_tensor(shape, True), fd.define_tensor([length] if rank else [], [True] * rank, D.Int)
+        rows = fd.ops.exp(table) if dim else fd.ops.neg(table)
+        made = fd.ops.index_select(rows, fd.ops.add(index, 1), dim)
+        cut = [c for d in range(3) for c in ((length // 3, 3) if rank else (1,)) * (d == dim) or (shape[d] // 2, 2)]
+        parts = fd.ops.reshape(made, cut)
+        fd.add_output(fd.ops.reshape(parts + parts, [length * kept[0] * kept[1]]))
+    index_values = np.arange(length, dtype=np.int64) % 3 if rank else np.array(2, np.int64)
+    assert len(kernels(fd, values(*shape), index_values)) == 1
+    check(fd, values(*shape), index_values, tolerance=1e-6)
+
+
+def test_several_extents_with_a_constant_product_are_known() -> None:
+    """Rows of a flattened tensor whose number of elements is a constant: what is made of it again has the same dims."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1, 8], True) for _ in range(2))
+        flat = fd.ops.reshape(fd.ops.exp(x), [240])
+        again = fd.ops.reshape(flat, [6, 5, 8])
+        fd.add_output(again * y)
+    arrays = values(6, 5, 8), values(6, 5, 8)
+    assert schedulers(fd, *arrays) == ["pointwise"]
+    check(fd, *arrays)
+    # Other shapes with that product are other programs.
+    check(fd, values(5, 6, 8), values(6, 5, 8))
