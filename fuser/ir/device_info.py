@@ -193,6 +193,54 @@ class DeviceInfo:
         return self.cycle / self.rates.issue
 
     @property
+    def thread_time(self) -> float:
+        """Microseconds of an SM for one instruction of one thread, where it starts as many of warps as it can."""
+        return self.issue_time / WARP
+
+    @property
+    def fp64_time(self) -> float:
+        """Microseconds of an SM for one operation of one thread on Doubles."""
+        return self.cycle / self.rates.fp64
+
+    @property
+    def first_to_last(self) -> float:
+        """Microseconds from the first load of a block to its last store, without what lies between: memory is waited for
+        twice."""
+        return 2 * self.latencies.dram_ns / 1e3
+
+    @property
+    def cluster_start(self) -> float:
+        """Microseconds until the blocks of a cluster are all there."""
+        return self.latencies.cluster_start_ns / 1e3
+
+    @property
+    def launch(self) -> float:
+        """Microseconds of a kernel that does nothing."""
+        return self.latencies.launch_ns / 1e3
+
+    @property
+    def launch_behind(self) -> float:
+        """Microseconds from the end of a kernel to the start of the next one (H200, `benchmarks.chain_time`: ten kernels of a
+        row each take 12.4, launched late 21.3)."""
+        late = 0.0 if self.launches_early else self.latencies.late_launch_ns
+        return (self.latencies.launch_behind_ns + late) / 1e3
+
+    @property
+    def block_exchange(self) -> float:
+        """Microseconds until the threads of a block know what all have: lanes join, warps leave it in shared memory, all meet,
+        and lanes join what warps have left."""
+        times, steps = self.latencies, (WARP - 1).bit_length()
+        return (2 * steps * times.shuffle_ns + 2 * times.shared_ns + times.block_barrier_ns) / 1e3
+
+    def cluster_exchange(self, blocks: int) -> float:
+        """Microseconds of the same between the blocks of a cluster, beside that of a block."""
+        return (self.latencies.cluster_ns + self.latencies.cluster_block_ns * blocks) / 1e3
+
+    def grid_exchange(self, blocks: int) -> float:
+        """Microseconds of the same between blocks of the grid, through device memory."""
+        return (self.latencies.grid_ns + self.latencies.grid_block_ns * blocks) / 1e3
+
+    @property
     def bytes_in_flight(self) -> float:
         """Bytes that an SM must have on their way for memory to be busy: latency times bandwidth (Little's law)."""
         return self.memory_bytes_per_ns * self.latencies.dram_loaded_ns / self.sm_count

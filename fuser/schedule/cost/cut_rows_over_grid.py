@@ -1,49 +1,32 @@
 """Rows that begin anywhere, of Doubles or of two tensors of Floats, in the shared memory of groups of blocks of the grid:
 shapes, and where they pay.
 
-No cluster of sixteen blocks finds room on more than 112 of an H200's processors, and few long rows leave its last wave half
-empty; a group may have any number of blocks. All groups are in the same stage at the same time: what moves, what is computed of
-Doubles and the exchanges follow one another. All times are microseconds.
+Clusters of many blocks find no room on some processors, and few long rows leave their last wave half empty; a group may have
+any number of blocks. All groups are in the same stage at the same time: what moves, what is computed of Doubles and the
+exchanges follow one another. All times are microseconds.
 """
 
 from __future__ import annotations
 
-import math
-
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SM_PARTITIONS, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.cut_rows import cut_unrolled
 from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
-from fuser.schedule.cost.rows_over_grid import (
-    CLUSTERED,
-    DEVICE_RATE,
-    IN_CLUSTER,
-    IN_GROUP,
-    LATENCY_TOGETHER,
-    PER_BLOCK,
-    PER_CLUSTER_BLOCK,
-    PER_THREAD,
-    SM_RATE,
-    Row,
-)
+from fuser.schedule.cost.rows_over_grid import OF_THREAD, Row, latency_together, near_exchange
 
-WORK, EXPONENTIAL_WORK = 0.62, 0.7
-"""A thread's time for an access in all stages, and where exponentials are summed (H200: layer_norm 30x128256 in two trips, of
-768 threads of an SM with ten accesses 38.2 us, 576 with 14 43.9, 512 with 16 45.9; 29x250003 in three, of 608 with 16 72.5, 544
-with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 26.5, 640 with 16 25.5)."""
+WORK, EXPONENTIAL_WORK = 1085, 1225
+"""Cycles of a thread for an access in all stages, and where exponentials are summed (H200: layer_norm 30x128256 in two trips,
+of 768 threads of an SM with ten accesses 38.2 us, 576 with 14 43.9, 512 with 16 45.9; 29x250003 in three, of 608 with 16 72.5,
+544 with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 26.5, 640 with 16 25.5)."""
 
-FLOAT_WORK = 0.05
+FLOAT_WORK = 90
 """The same of Floats: what is computed overlaps with the row that is copied behind the last read of the one before (H200:
 add_rms_norm f32 85x250003 over groups of 24 blocks in eight trips 111.9 us, over clusters of sixteen, of which seven find room,
 132.0)."""
 
 SINGLE = 1.25
 """What takes longer where each access of a thread is tested by itself (H200: softmax 10x250003 with 17 accesses 30.4)."""
-
-QUARTERS = 4
-"""Parts of an SM, which have every fourth warp: what takes time is the part with most."""
-
 REGISTERS, DOUBLES_REGISTERS = 80, 96
 """Registers of a thread, and where it reads Doubles of several tensors: with 80 the gradient of layer norm f64
 40x50257 spills."""
@@ -61,8 +44,6 @@ IN_TURNS = 0.6
 blocks of 384 threads 25.0 us)."""
 MORE_TRIPS = 2
 """Trips over the rows beside the fewest that are possible, up to which shapes are compared."""
-
-WARP = 32
 
 WORTH = 0.95
 """The part of the time of clusters that groups are expected to take at most."""
@@ -92,7 +73,8 @@ def choose_cut_grid_shape(
     accesses = -(-row.elements // row.vector)
     # One binary serves all blocks of a rung.
     least_registers = (DOUBLES_REGISTERS if loaded > 8 else 0) if row.is_double else REGISTERS
-    work = _work(row, sums_exponentials=sums_exponentials)
+    work = _work(row, device, sums_exponentials=sums_exponentials)
+    latency = latency_together(device)
     joins_all = sums_exponentials and row.is_cut
     for resident in range(1, (1 if joins_all else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
@@ -109,7 +91,7 @@ def choose_cut_grid_shape(
             per_sm = -(-groups * sharing // device.sm_count)
             moving = _moving(row, sharing, groups, device)
             # However many threads a block has.
-            least_time = trips * (moving + LATENCY_TOGETHER + row.exchanges * (IN_GROUP + PER_BLOCK * sharing))
+            least_time = trips * (moving + latency + row.exchanges * device.grid_exchange(sharing))
             if best is not None and least_time >= best.time:
                 continue
             mine = -(-accesses // sharing)
@@ -126,11 +108,13 @@ def choose_cut_grid_shape(
                     continue
                 warps = threads // WARP * per_sm
                 working = batch * work
-                working *= -(-warps // QUARTERS) * QUARTERS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
+                working *= (
+                    -(-warps // SM_PARTITIONS) * SM_PARTITIONS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
+                )
                 if sums_exponentials and resident > 1 and trips > 1:
                     working *= IN_TURNS
-                exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
-                time = trips * (moving + working + LATENCY_TOGETHER + row.exchanges * exchange)
+                exchange = device.grid_exchange(sharing) + OF_THREAD * threads * device.cycle
+                time = trips * (moving + working + latency + row.exchanges * exchange)
                 if best is None or time < best.time:
                     best = CutGridShape(threads, batch, sharing, groups, resident, time)
     return best
@@ -140,20 +124,20 @@ def cut_cluster_time(
     row: Row, rows: int, cluster: int, batch: int, exchanges: int, device: DeviceInfo, *, sums_exponentials: bool
 ) -> float:
     """What rows over clusters of blocks that have a processor each should take, for comparison."""
-    at_once = math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
+    at_once = device.clusters(cluster)
     trips = rows / at_once if rows > 2 * at_once else -(-rows // at_once)
-    working = batch * _work(row, sums_exponentials=sums_exponentials)
-    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
+    working = batch * _work(row, device, sums_exponentials=sums_exponentials)
+    exchange = near_exchange(cluster, device)
     moving = _moving(row, cluster, min(rows, at_once), device)
-    return trips * (moving + working + LATENCY_TOGETHER + exchanges * exchange)
+    return trips * (moving + working + latency_together(device) + exchanges * exchange)
 
 
-def _work(row: Row, *, sums_exponentials: bool) -> float:
+def _work(row: Row, device: DeviceInfo, *, sums_exponentials: bool) -> float:
     """A thread's time for an access."""
-    return (EXPONENTIAL_WORK if sums_exponentials else WORK) if row.is_double else FLOAT_WORK
+    return ((EXPONENTIAL_WORK if sums_exponentials else WORK) if row.is_double else FLOAT_WORK) * device.cycle
 
 
 def _moving(row: Row, sharing: int, at_once: int, device: DeviceInfo) -> float:
     """The time of what moves of `at_once` rows over `sharing` blocks each."""
     busy = min(sharing * at_once, device.sm_count)
-    return row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)
+    return row.elements * at_once * row.moved / min(device.sm_rate * busy, device.memory_rate)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.fusion import Fusion
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.few_rows import (
     LEAST_ALONE,
     LEAST_GAIN,
-    WARP,
     FewRows,
     FewShape,
     choose_few_shape,
     few_time,
-    fitting,
     is_alone,
 )
 from fuser.schedule.cost.held_rows import adds_in_double, has_statistics, joins_statistics, kept_bytes, stages_on_chip
@@ -62,7 +60,7 @@ def few_held_rows(segment: Fusion, found: Rows, shape: RowShape | Refused, devic
         or shape.is_crowded(found.accesses.vector, found.loaded, kept_bytes(segment), is_double=is_double)
     ):
         return best
-    time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
+    time = few_time(few, shape.threads, shape.batch, shape.cluster, device)
     in_blocks = best.cluster == shape.cluster == 1 and best.threads > WARP
     is_known = in_blocks and is_alone(few, -(-found.rows // device.sm_count))
-    return best if best.time < time - (LEAST_ALONE if is_known else LEAST_GAIN) else None
+    return best if best.time < time - (LEAST_ALONE if is_known else LEAST_GAIN) * device.launch else None

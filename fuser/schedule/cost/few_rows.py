@@ -3,89 +3,77 @@
 Where every row begins as soon as the kernel does, what takes time is the chain of steps of one block, not the memory: fewer
 elements a thread make it shorter, but each warp more takes part in every exchange. Blocks of a cluster share a row where there
 are fewer rows than processors. Each shape is judged by the time that it should take beside the launch of a kernel; all times
-are microseconds, all rates bytes a microsecond. The figures are those of an H200 (benchmarks/NOTES.md).
+are microseconds, all rates bytes a microsecond. What code takes is counted in cycles and instructions (as fitted to an H200,
+benchmarks/NOTES.md); how long those are says the device.
 """
 
 from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
 
-ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
-"""An element of a thread, of a wide access and by itself, from its load to its store."""
+ELEMENT, SINGLE_ELEMENT = 17.5, 52.5
+"""Cycles of a thread for an element, of a wide access and by itself, from its load to its store."""
 
-ALONE_ELEMENT, ALONE_BYTE, HIDDEN = 0.011, 0.0018, 0.5
-"""The same and what it takes more for each byte that is loaded for it, where a block with a row of 16-bit numbers has its SM
-for itself; and of what it moves what comes beside the row, while its threads meet."""
+ALONE_ELEMENT, ALONE_BYTE = 19.25, 3.15
+"""The same and for each byte that is loaded for it, where a block with a row of 16-bit numbers has its SM for itself."""
 
-ONE_PASS, TWO_PASSES, WARP_ONCE, WARP_TWICE = 0.2, 0.08, 0.025, 0.045
-"""Statistics of such a block in one pass and in two, and what each warp adds to them (H200: layer_norm bf16 40x4096 in one
-pass, (threads, accesses) (512, 1) 4.77 us, (256, 2) 4.86, (128, 4) 5.02, in two 5.02, 4.96, 5.14; beside Floats 97x1024
-(256, 1) 4.70 and 4.56; f16 42x3072 (768, 1) 4.93, (384, 2) 4.83, (256, 3) 4.88, (192, 4) 5.07, in two 5.22, 4.83, 4.96;
-bf16 36x7168 (896, 2) 5.50, (448, 4) 5.28, (320, 6) 5.41, in two 5.89 and 5.60)."""
+HIDDEN = 0.5
+"""Of what such a block waits for memory: meanwhile what comes beside the row moves."""
 
-EXACT_ELEMENT = 0.15
-"""The same where statistics are exact sums of Floats."""
+ONCE, TWICE, WARP_ONCE, WARP_TWICE = 350, 140, 44, 79
+"""Cycles of statistics of such a block in one pass and in two, and what each warp adds to them (H200: layer_norm bf16 40x4096
+in one pass, (threads, accesses) (512, 1) 4.77 us, (256, 2) 4.86, (128, 4) 5.02, in two 5.02, 4.96, 5.14; beside Floats 97x1024
+(256, 1) 4.70 and 4.56; f16 42x3072 (768, 1) 4.93, (384, 2) 4.83, (256, 3) 4.88, (192, 4) 5.07, in two 5.22, 4.83, 4.96; bf16
+36x7168 (896, 2) 5.50, (448, 4) 5.28, (320, 6) 5.41, in two 5.89 and 5.60)."""
+
+EXACT_ELEMENT = 262
+"""Cycles of a thread for an element where statistics are exact sums of Floats."""
 
 
 @record
 class _InDouble:
-    """What rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an element of
-    a thread, for an exchange of a cluster."""
+    """Cycles that rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an
+    element of a thread."""
 
     base: float
     warp: float
     element: float
-    exchange: float
 
 
-_ONE_PASS, _TWO_PASSES = _InDouble(0.45, 0.0575, 0.03, 0.3), _InDouble(1.25, 0.06, 0.015, 0.3)
+_ONE_PASS, _TWO_PASSES = _InDouble(790, 100, 52.5), _InDouble(2190, 105, 26.25)
 """Sums in Double, in one exchange, and those of pairs of Floats, in two (H200: batch norm f32 16x100x17x19, (threads, accesses)
 of one pass (256, 21) 6.7 us, (512, 11) 6.8, (1024, 6) 7.7, of two 7.0, 7.5, 8.5; 2x3x224x224 over sixteen blocks (256, 7) 6.8,
 (512, 4) 6.9, (1024, 2) 7.6 and 6.9, 7.4, 8.0; 4x32x112x112 over two (512, 13) 9.9 and 10.5)."""
 
-CUT_ELEMENT = 0.05
-"""The same where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257 over two blocks of 800
-threads with four accesses 11.3 us, of 416 with eight 13.4; over four of 416 with four 11.2, of 224 with eight 13.1)."""
+CUT_ELEMENT = 87.5
+"""Cycles of a thread for an element where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257
+over two blocks of 800 threads with four accesses 11.3 us, of 416 with eight 13.4; over four of 416 with four 11.2, of 224 with
+eight 13.1)."""
 
-MOST_RATE = 90e3
-"""What one SM moves where several blocks have bytes on their way to it."""
+RATE_OF_SEVERAL = 1.5
+"""What an SM moves where several blocks have bytes on their way to it, over what it does for one."""
 
-TURN = 0.25
-"""What each further block of clusters on an SM adds: they are handed out one after the other."""
-
-INSTRUCTION = 4.5e-6
-"""One for an element, where the SM issues four for 32 of them in a cycle."""
+CLUSTER_IN_TURN = 0.4
+"""What each further block of clusters on an SM adds to the start of a cluster, in those: one is handed out after the other."""
 
 INSTRUCTIONS, EXACT_INSTRUCTIONS, BESIDE_INSTRUCTIONS = 12, 25, 15
 """For an element; where statistics are exact; and as many more where something beside a row is found by a division."""
 
-LATENCY = 0.8
-"""From the first load of a row to its last value."""
-
-WARP_TIME, EXACT_WARP_TIME, CUT_WARP_TIME = 0.0125, 0.06, 0.035
-"""What each warp of an SM takes in its exchanges; and where its accesses are tested (H200: layer_norm bf16 9x50257 over eight
-blocks of 416 threads with two accesses 6.5 us, of 800 with one 7.2)."""
-
-IN_BLOCK = 0.2
-"""An exchange of the threads of a block; those of a warp need none of it."""
-
-CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.3, 0.03
-"""What a cluster takes to be there, an exchange of its blocks, and what each block adds."""
+OF_WARP, OF_EXACT_WARP, OF_CUT_WARP = 22, 105, 61
+"""Cycles that each warp of an SM takes in its exchanges; and where its accesses are tested (H200: layer_norm bf16 9x50257 over
+eight blocks of 416 threads with two accesses 6.5 us, of 800 with one 7.2)."""
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 MOST_ACCESSES = 32
 MOST_PER_SM = 4
 """Rows, or blocks of them, of an SM: with more it is the memory that counts."""
-LEAST_GAIN, LEAST_ALONE, LEAST_OF_CLUSTER = 0.3, 0.1, 0.15
-"""What another shape than that for many rows is expected to save: estimates are coarse, but those of blocks alone. And what a
-cluster is expected to save where a block would be alone (H200: beside Floats f16 20x6054 over four blocks 5.18 us, in one 5.41;
-21x5120 5.02 and 5.17, bf16 36x7168 over two 5.25 and 5.17; 94x16384 8.34 and 7.02)."""
-
-WARP = 32
+LEAST_GAIN, LEAST_ALONE, LEAST_OF_CLUSTER = 0.09, 0.03, 0.06
+"""What another shape than that for many rows is expected to save, in launches: estimates are coarse, but those of blocks alone.
+And what a cluster is expected to save where a block would be alone (H200: beside Floats f16 20x6054 over four blocks 5.18 us,
+in one 5.41; 21x5120 5.02 and 5.17, bf16 36x7168 over two 5.25 and 5.17; 94x16384 8.34 and 7.02)."""
 
 
 @record
@@ -147,55 +135,56 @@ def few_time(
     threads: int,
     batch: int,
     cluster: int,
-    fit: int,
+    device: DeviceInfo,
     *,
     one_pass: bool = False,
 ) -> float:
-    """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose statistics may
-    be of one."""
-    return _time(few, _share(few, cluster, fit), threads, batch, cluster, one_pass=one_pass)
+    """Of rows over as many blocks each. `one_pass`: of those whose statistics may be of one."""
+    share = _share(few, cluster, device)
+    return _time(few, share, threads, batch, cluster, device, one_pass=one_pass)
 
 
-def _share(few: FewRows, cluster: int, fit: int) -> _Share:
-    per_sm = -(-few.rows // fit)
+def _share(few: FewRows, cluster: int, device: DeviceInfo) -> _Share:
+    per_sm = -(-few.rows // device.clusters(cluster))
     share = few.length * (few.moved + few.shared) / cluster
     # A few processors with more rows than the others have the device's rate for themselves in the end.
-    moving = max(share / SM_RATE, per_sm * share / MOST_RATE, few.rows * few.length * few.moved / DEVICE_RATE)
+    of_sm = max(share, per_sm * share / RATE_OF_SEVERAL) / device.sm_rate
+    moving = max(of_sm, few.rows * few.length * few.moved / device.memory_rate)
     instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
-    working = few.length / cluster * per_sm * instructions * INSTRUCTION
+    working = few.length / cluster * per_sm * instructions * device.thread_time
     return _Share(per_sm, moving, working)
 
 
-def _time(few: FewRows, share: _Share, threads: int, batch: int, cluster: int, *, one_pass: bool) -> float:
-    per_sm, moving, working = share.per_sm, share.moving, share.working
+def _time(
+    few: FewRows, share: _Share, threads: int, batch: int, cluster: int, device: DeviceInfo, *, one_pass: bool
+) -> float:
+    per_sm, moving, working, cycle = share.per_sm, share.moving, share.working, device.cycle
     warps = per_sm * -(-threads // WARP)
+    elements = batch * few.vector
     if few.in_double:
         ways = _ONE_PASS if one_pass else _TWO_PASSES
-        time = LATENCY + max(moving, working) + ways.base + warps * ways.warp
-        time += batch * few.vector * ways.element + TURN * (per_sm - 1)
-        return time + (ways.exchange + PER_BLOCK * cluster if cluster > 1 else 0.0)
+        time = device.first_to_last + max(moving, working)
+        time += (ways.base + warps * ways.warp + elements * ways.element) * cycle
+        time += CLUSTER_IN_TURN * device.cluster_start * (per_sm - 1)
+        return time + (device.cluster_exchange(cluster) if cluster > 1 else 0.0)
     if cluster == 1 and threads > WARP and is_alone(few, per_sm):
-        time = LATENCY + max(moving - HIDDEN, working) + batch * few.vector * (ALONE_ELEMENT + ALONE_BYTE * few.loaded)
-        return time + (ONE_PASS + warps * WARP_ONCE if one_pass else TWO_PASSES + warps * WARP_TWICE)
+        time = device.first_to_last + max(moving - HIDDEN * device.first_to_last, working)
+        time += elements * (ALONE_ELEMENT + ALONE_BYTE * few.loaded) * cycle
+        return time + (ONCE + warps * WARP_ONCE if one_pass else TWICE + warps * WARP_TWICE) * cycle
     element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
     element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
-    time = LATENCY + max(moving, working) + batch * few.vector * element
-    time += warps * (EXACT_WARP_TIME if few.is_exact else CUT_WARP_TIME if few.is_cut else WARP_TIME)
+    of_warp = OF_EXACT_WARP if few.is_exact else OF_CUT_WARP if few.is_cut else OF_WARP
+    time = device.first_to_last + max(moving, working) + (elements * element + warps * of_warp) * cycle
     if cluster > 1:
-        time += TURN * (per_sm - 1)
-        return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
-    return time + (few.exchanges * IN_BLOCK if threads > WARP else 0.0)
+        time += device.cluster_start * (1.0 + CLUSTER_IN_TURN * (per_sm - 1))
+        return time + few.exchanges_of_cluster * (device.block_exchange + device.cluster_exchange(cluster))
+    return time + (few.exchanges * device.block_exchange if threads > WARP else 0.0)
 
 
 def is_alone(few: FewRows, per_sm: int) -> bool:
     """Whether blocks with rows have SMs for themselves, and may take one pass for their statistics. Not measured for group
     norms, nor where rows are read by element or their ends cut accesses."""
     return per_sm == 1 and few.vector > 1 and not (few.is_exact or few.is_searched or few.is_cut)
-
-
-def fitting(cluster: int, device: DeviceInfo) -> int:
-    """Clusters of so many blocks that have processors of their own."""
-    return math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
 
 
 def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo) -> FewShape | None:
@@ -205,16 +194,16 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
     overhead  registers of a thread beside those
     """
     best: FewShape | None = None
+    hidden, least_of_cluster = HIDDEN * device.first_to_last, LEAST_OF_CLUSTER * device.launch
     for cluster in (1, 2, 4, 8, 16):
-        fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
-        if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
+        if device.clusters(cluster) < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
             break
-        share = _share(few, cluster, fit)
+        share = _share(few, cluster, device)
         per_sm = share.per_sm
         # What a shape has to take less than.
         limit = math.inf if best is None else best.time
-        limit -= LEAST_OF_CLUSTER if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
-        if per_sm > MOST_PER_SM or LATENCY + max(share.moving - HIDDEN, share.working) >= limit:
+        limit -= least_of_cluster if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
+        if per_sm > MOST_PER_SM or device.first_to_last + max(share.moving - hidden, share.working) >= limit:
             continue
         accesses = -(-few.length // (few.vector * cluster))
         may_once = few.in_double or (cluster == 1 and is_alone(few, per_sm))
@@ -227,7 +216,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
             if threads > max(WARP, 2 * accesses):
                 continue
             for one_pass in passes:
-                time = _time(few, share, threads, batch, cluster, one_pass=one_pass)
+                time = _time(few, share, threads, batch, cluster, device, one_pass=one_pass)
                 if time >= limit:
                     continue
                 registers = _registers(few, batch, held, overhead)
@@ -243,7 +232,7 @@ def _registers(few: FewRows, batch: int, held: int, overhead: int) -> int:
     kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
     # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.
     moving = batch * few.vector // 4 + batch * few.address
-    return -(-(overhead + kept + moving) // 8) * 8
+    return -(-(overhead + kept + moving) // REGISTER_STEP) * REGISTER_STEP
 
 
 def _resident(threads: int, registers: int, device: DeviceInfo) -> int:

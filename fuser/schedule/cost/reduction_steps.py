@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from itertools import takewhile
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import BURST_BYTES, DeviceInfo
 from fuser.ir.fusion import (
     Broadcast,
     Expand,
@@ -44,16 +44,8 @@ from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.held_rows import adds_in_double, stages_on_chip
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import Space
-from fuser.schedule.cost.rows_over_grid import DEVICE_RATE, LATENCY, LATENCY_TOGETHER, Row, group_time, near_time_of_one
+from fuser.schedule.cost.rows_over_grid import Row, group_time, latency_together, near_time_of_one
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams, Refused, SegmentInputs
-
-BURST = 64
-"""Bytes that the memory moves at once: two sectors of L2, which a miss of either asks for (H200: statistics of bf16
-32x512x64x64 in groups of 16 channels, runs of one sector, take 64.0 us: twice what their bytes do)."""
-
-FOLLOWING, LATE = 1.0, 1.0
-"""Microseconds of a launch behind another, and what it takes more where it does not start early (H200, `benchmarks.chain_time`:
-ten kernels of a row each take 12.4, launched late 21.3)."""
 
 
 @record
@@ -100,7 +92,7 @@ class Times:
 
 def bursts_moved(run: int) -> float:
     """Bytes of bursts for each byte of runs of so many, which begin at any multiple of that."""
-    return (run + BURST - math.gcd(run, BURST)) / run
+    return (run + BURST_BYTES - math.gcd(run, BURST_BYTES)) / run
 
 
 def worth_steps(
@@ -141,17 +133,17 @@ def times_of(
     passes = levels if isinstance(params, ReductionParams) else 1
     if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
         return None
-    rate = device.memory_bytes_per_ns * 1e3
+    rate = device.memory_rate
     if isinstance(params, ReductionParams):
-        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * LATENCY_TOGETHER
+        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * latency_together(device)
     else:
         one = _kept_rows_time(segment, params, parts, inputs, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
-    launch = FOLLOWING if device.compute_capability >= (9, 0) else FOLLOWING + LATE
+    launch = device.launch_behind
     columns = max(parts.read / rate, _columns_wait(parts, device))
     last = (parts.read + parts.written) / rate if is_written else 0.0
-    steps = (levels - is_written) * columns + last + kernels * LATENCY_TOGETHER + (kernels - 1) * launch
+    steps = (levels - is_written) * columns + last + kernels * latency_together(device) + (kernels - 1) * launch
     return Times(one, steps, kernels)
 
 
@@ -226,15 +218,15 @@ def _kept_rows_time(
     assert not isinstance(rows, Refused)
     is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
     exchanges = 1 if params.one_pass else stages_on_chip(segment) - 1
-    moving = (parts.read + parts.written) * parts.spread / (device.memory_bytes_per_ns * 1e3)
-    # In bytes that an H200 would move meanwhile.
-    moved = moving * DEVICE_RATE / (rows.length * rows.rows)
+    moving = (parts.read + parts.written) * parts.spread / device.memory_rate
+    # Bytes of an element, of those that are moved.
+    moved = moving * device.memory_rate / (rows.length * rows.rows)
     row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned, adds_in_double(segment))
     in_shared = bool(params.in_shared)
     if params.in_grid:
         shape = params.threads, params.batch, params.cluster, params.blocks
         return group_time(row, rows.rows, *shape, device, in_shared=in_shared)
-    working, waiting = near_time_of_one(row, params.cluster, params.batch, in_shared=in_shared)
+    working, waiting = near_time_of_one(row, params.cluster, params.batch, device, in_shared=in_shared)
     return max(moving, working) + waiting
 
 
@@ -253,4 +245,4 @@ def _columns_wait(parts: Parts, device: DeviceInfo) -> float:
         may_split=True,
     )
     plan = plan_columns(space, device)
-    return math.ceil(parts.rows / (plan.block_reduce * plan.grid_reduce * plan.unroll)) * LATENCY
+    return math.ceil(parts.rows / (plan.block_reduce * plan.grid_reduce * plan.unroll)) * device.first_to_last

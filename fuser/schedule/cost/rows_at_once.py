@@ -2,26 +2,24 @@
 waits.
 
 Such a row is spread over the blocks of a cluster, which tell each other what they have, as long as clusters of all rows run at
-once. The times below are microseconds beyond what a kernel takes that does nothing, fitted to an H200; all that matters is
-which of two shapes is better.
+once. Times are microseconds beyond what a kernel takes that does nothing; all that matters is which of two shapes is better
+(H200: layer_norm of ten rows of 1024: 4.7 us in one block each, 5.8 in eight; rms_norm of 58 rows of 1000 4.3, in two 5.3).
 """
 
 from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.rows_over_grid import CLUSTERED, SM_RATE
 
-CLUSTER = {1: 0.0, 2: 0.6, 4: 0.65, 8: 0.7, 16: 1.04}
-"""What each exchange of the blocks of a cluster takes (layer_norm of ten rows of 1024: 4.7 us in one block each, 5.8 in eight;
-rms_norm of 58 rows of 1000 4.3, in two 5.3)."""
+CLUSTERS = (1, 2, 4, 8, 16)
+"""Blocks of a row."""
 
-THREAD = 0.0007
-"""A thread of a block: more warps are started, and have more to join (rms_norm of one row of 3072: 5.0 us with 768 threads,
-4.7 with 256 of three accesses)."""
+OF_THREAD = 1.25
+"""Cycles that a thread of a block adds: more warps are started, and have more to join (rms_norm of one row of 3072: 5.0 us with
+768 threads, 4.7 with 256 of three accesses)."""
 
-ACCESS = 0.15
-"""The second access of a thread; the third takes twice as long, and so on."""
+OF_ACCESS = 1 / 3
+"""Of what memory takes to answer, what the second access of a thread adds; the third adds twice as much, and so on."""
 
 MOST_ACCESSES = 3
 """With four, a row of Float of 250003 elements takes 14.8 us in a cluster, and 11.6 over a group of the grid."""
@@ -42,9 +40,10 @@ def shapes_at_once(
     """Shapes of `rows` rows of `accesses` each, whose threads wait for one another `exchanges` times, the best first; none if
     not all rows can be worked on at once."""
     found: list[tuple[float, ShapeAtOnce]] = []
-    for cluster, exchange in CLUSTER.items():
-        if cluster > device.max_cluster or rows * cluster > device.sm_count * CLUSTERED[cluster]:
+    for cluster in CLUSTERS:
+        if rows > device.clusters(cluster):
             break
+        exchange = device.block_exchange + device.cluster_exchange(cluster) if cluster > 1 else 0.0
         mine = -(-accesses // cluster)
         if cluster > 1 and mine < device.warp_size:
             break
@@ -53,7 +52,8 @@ def shapes_at_once(
             threads = -(-threads // device.warp_size) * device.warp_size
             if threads > device.max_threads_per_block or -(-mine // threads) < each:
                 continue
-            waiting = THREAD * threads + ACCESS * each * (each - 1) / 2 + exchanges * exchange
-            moving = mine * bytes_per_access / SM_RATE
+            behind = OF_ACCESS * device.latencies.dram_ns / 1e3 * each * (each - 1) / 2
+            waiting = OF_THREAD * threads * device.cycle + behind + exchanges * exchange
+            moving = mine * bytes_per_access / device.sm_rate
             found.append((waiting + moving, ShapeAtOnce(threads, each, cluster)))
     return [shape for _, shape in sorted(found, key=lambda f: f[0])]

@@ -6,7 +6,8 @@ Loops, with the names of `inner_persistent`, G groups that go over the rows and 
 
 The launch is cooperative: all blocks are there at once. Any number of them may share a row, so that few rows keep the whole
 device busy, and rows that no cluster could hold stay on chip; but an exchange costs more than one of a cluster. Each shape is
-judged by the time that it should take; all times are microseconds, all rates bytes a microsecond.
+judged by the time that it should take; all times are microseconds, all rates bytes a microsecond. What code takes is counted
+here in cycles and instructions; how long those are says the device.
 """
 
 from __future__ import annotations
@@ -14,42 +15,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import REGISTER_STEP, DeviceInfo
 from fuser.records import record
 from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
 
-DEVICE_RATE = 4.1e6
-"""What an H200 reads and writes."""
+EASY_ACCESS, ACCESS, HARD_ACCESS = 440, 790, 1750
+"""Cycles of a thread for one access, with what is computed from it, where few others share its SM: in shared memory, where all
+are on their way before the first is used; in registers; of Doubles, and of rows that begin anywhere."""
 
-SM_RATE = 60e3
-"""What one SM does, if most others are idle."""
+ELEMENT, DOUBLE_ELEMENT = 10, 40
+"""Instructions of a thread for an element; operations on Doubles, for one of those."""
 
-LATENCY, LATENCY_TOGETHER = 0.8, 1.5
-"""From the first load of a row to its last value, beside what the rates say; and where several blocks have to be there."""
+EXCHANGES_IN_BLOCK = 2
+"""Exchanges of a block, where the threads of a row wait for one another once: what comes of it is told to all."""
 
-EASY_ACCESS, ACCESS, HARD_ACCESS = 0.25, 0.45, 1.0
-"""A thread's time for one access, with what is computed from it, where few others share its SM: in shared memory, where all are
-on their way before the first is used; in registers; of Doubles, and of rows that begin anywhere."""
+EXCHANGES_IN_CLUSTER = 3
+"""Exchanges of a cluster that one of blocks with long rows takes as long as: the last block is waited for, and each has come as
+far as its memory has let it."""
 
-ELEMENT, DOUBLE_ELEMENT = 4.5e-5, 3.6e-4
-"""An SM's arithmetic for an element."""
-
-IN_BLOCK = 0.4
-"""An exchange of the threads of a block."""
-
-IN_CLUSTER, PER_CLUSTER_BLOCK = 0.8, 0.12
-"""An exchange of a cluster, and what each of its blocks adds to that."""
-
-IN_GROUP, PER_BLOCK, PER_THREAD = 1.4, 0.006, 0.0003
-"""The same for a group, and what each thread of a block adds."""
-
-PER_DOUBLE_THREAD = 0.0008
-"""What a thread adds that joins Doubles with their rests (H200: rms_norm f64 8x128256 over 32 blocks of 512 threads 11.0 us,
-over 16 of 1024 11.8, over 63 of 256 11.7)."""
-
-CLUSTERED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 5: 0.84, 6: 0.78, 7: 0.8, 8: 0.91, 16: 0.85}
-"""The part of the SMs that clusters use: each lies within a part of the device (an H200 holds 39 of three blocks, 30 of four,
-22 of five, 17 of six, 15 of seven or eight and seven of ten to sixteen, with a block an SM)."""
+OF_THREAD, OF_DOUBLE_THREAD = 0.5, 1.4
+"""Cycles that each thread of a block adds to an exchange of a group, and one that joins Doubles with their rests (H200:
+rms_norm f64 8x128256 over 32 blocks of 512 threads 11.0 us, over 16 of 1024 11.8, over 63 of 256 11.7)."""
 
 PIECEWISE = 0.5
 """What is left of a pass over a row that waits for one piece after the other: the rest is done while others come."""
@@ -66,11 +52,11 @@ LEAST_PIECES = 4
 LEAST_ELEMENTS = 8192
 """Of a row that is worth a group."""
 
-WORTH, LEAST_GAIN = 0.9, 1.15
-"""The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
+WORTH, LEAST_GAIN = 0.9, 0.35
+"""The part of the time of clusters that groups are expected to take at most, and what they save, in launches: estimates are
+coarse."""
 
 THREADS = (128, 256, 384, 512, 1024)
-WARP = 32
 
 
 @record
@@ -150,11 +136,13 @@ def expected_time(
     busy = min(blocks, device.sm_count)
     # The SM with most blocks is done last.
     share = row.elements / sharing * -(-blocks // device.sm_count)
-    moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
+    sm_rate, device_rate = device.sm_rate, device.memory_rate
+    moving = share * row.moved / min(sm_rate, device_rate / busy)
     if trips > 1 and not in_group:
         # Nobody waits for the SM with most blocks: it gets no other one.
-        moving = row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)
-    working = max(batch * access_time(row, in_shared=in_shared), share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
+        moving = row.elements * at_once * row.moved / min(sm_rate * busy, device_rate)
+    of_element = DOUBLE_ELEMENT * device.fp64_time if row.is_double else ELEMENT * device.thread_time
+    working = max(batch * access_time(row, device, in_shared=in_shared), share * of_element)
     if in_group and in_shared and trips > 1:
         working *= PIECEWISE
     waiting = latency + row.exchanges * exchange
@@ -162,9 +150,15 @@ def expected_time(
     return max(moving, working) + waiting if trips == 1 else trips * (moving + (working + waiting) / overlap)
 
 
-def access_time(row: Row, *, in_shared: bool) -> float:
+def access_time(row: Row, device: DeviceInfo, *, in_shared: bool) -> float:
     """Of a thread for one access."""
-    return HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
+    cycles = HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
+    return cycles * device.cycle
+
+
+def latency_together(device: DeviceInfo) -> float:
+    """From the first load of a row to its last value, beside what the rates say, where several blocks have to be there."""
+    return device.first_to_last + device.cluster_start
 
 
 def choose_grid_shape(
@@ -176,7 +170,8 @@ def choose_grid_shape(
     """
     best: GridShape | None = None
     most_resident = MOST_RESIDENT_DOUBLES if row.is_double and not row.is_cut and not room.in_shared else MOST_RESIDENT
-    accesses, access = -(-row.elements // row.vector), access_time(row, in_shared=room.in_shared)
+    accesses, access = -(-row.elements // row.vector), access_time(row, device, in_shared=room.in_shared)
+    latency = latency_together(device)
     for threads in THREADS:
         # With fewer accesses a thread no group of all blocks holds a row.
         fewest = -(-accesses // (threads * MOST_RESIDENT * device.sm_count))
@@ -184,7 +179,7 @@ def choose_grid_shape(
         for batch, sharing in spreads_of(accesses, threads, fewest, room.most_accesses):
             if batch % room.pieces:
                 continue
-            if best is not None and rows == 1 and batch * access + LATENCY_TOGETHER >= best.time:
+            if best is not None and rows == 1 and batch * access + latency >= best.time:
                 break
             resident = _resident(threads, batch * row.vector * room.held, room, device)
             if resident < 1:
@@ -196,7 +191,7 @@ def choose_grid_shape(
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
                 continue
             # Rows that are all there take as long as a thread for its accesses, however fast these are.
-            waiting = LATENCY_TOGETHER + row.exchanges * _exchange(row, threads, sharing)
+            waiting = latency + row.exchanges * _exchange(row, threads, sharing, device)
             if best is not None and rows <= groups and batch * access + waiting >= best.time:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
@@ -221,18 +216,18 @@ def group_time(
         batch,
         groups,
         overlap,
-        LATENCY_TOGETHER,
-        _exchange(row, threads, sharing),
+        latency_together(device),
+        _exchange(row, threads, sharing, device),
         device,
         in_shared=in_shared,
         in_group=True,
     )
 
 
-def _exchange(row: Row, threads: int, sharing: int) -> float:
+def _exchange(row: Row, threads: int, sharing: int, device: DeviceInfo) -> float:
     """Of the blocks of a group."""
-    per_thread = PER_DOUBLE_THREAD if row.is_double and not row.is_cut else PER_THREAD
-    return IN_GROUP + PER_BLOCK * sharing + per_thread * threads
+    of_thread = OF_DOUBLE_THREAD if row.is_double and not row.is_cut else OF_THREAD
+    return device.grid_exchange(sharing) + of_thread * threads * device.cycle
 
 
 def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
@@ -277,15 +272,12 @@ def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:
 SMALLEST_RUNG = 256
 """Threads of the smallest block that a binary is made for."""
 
-REGISTER_STEP = 8
-"""Registers of a thread come in multiples of this."""
-
 
 def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room: Room, device: DeviceInfo) -> float:
     """Of rows over the blocks of a cluster, or of one block each, for comparison."""
-    latency, exchange = _near_waits(cluster)
+    latency, exchange = _near_waits(cluster, device)
     resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
-    slots = device.sm_count * resident * CLUSTERED[cluster]
+    slots = device.sm_count * resident * device.clustered(cluster)
     at_once = max(1, math.floor(slots / cluster))
     return expected_time(
         row,
@@ -302,20 +294,24 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
     )
 
 
-def near_time_of_one(row: Row, cluster: int, batch: int, *, in_shared: bool) -> tuple[float, float]:
+def near_time_of_one(row: Row, cluster: int, batch: int, device: DeviceInfo, *, in_shared: bool) -> tuple[float, float]:
     """Of one row over the blocks of a cluster, or over one block, without what its bytes take: what its threads do while these
     come, and what they wait for."""
-    latency, exchange = _near_waits(cluster)
-    return batch * access_time(row, in_shared=in_shared), latency + row.exchanges * exchange
+    latency, exchange = _near_waits(cluster, device)
+    return batch * access_time(row, device, in_shared=in_shared), latency + row.exchanges * exchange
 
 
-def _near_waits(cluster: int) -> tuple[float, float]:
+def _near_waits(cluster: int, device: DeviceInfo) -> tuple[float, float]:
     """Until a row is there, and of each exchange."""
-    if cluster > 1:
-        return LATENCY_TOGETHER, IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
-    return LATENCY, IN_BLOCK
+    return latency_together(device) if cluster > 1 else device.first_to_last, near_exchange(cluster, device)
 
 
-def is_worth_it(shape: GridShape, near: float) -> bool:
+def near_exchange(cluster: int, device: DeviceInfo) -> float:
+    """Of the threads of a row over the blocks of a cluster, or over one block."""
+    in_cluster = EXCHANGES_IN_CLUSTER * device.cluster_exchange(cluster) if cluster > 1 else 0.0
+    return EXCHANGES_IN_BLOCK * device.block_exchange + in_cluster
+
+
+def is_worth_it(shape: GridShape, near: float, device: DeviceInfo) -> bool:
     """Whether a shape should be enough faster than the `near` one."""
-    return shape.time < WORTH * near and shape.time < near - LEAST_GAIN
+    return shape.time < WORTH * near and shape.time < near - LEAST_GAIN * device.launch

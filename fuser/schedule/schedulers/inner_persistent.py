@@ -400,12 +400,12 @@ class InnerPersistentScheduler:
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
             if is_exact:
                 time *= EXACT_NEAR
-            if not is_worth_it(shape, time):
+            if not is_worth_it(shape, time, device):
                 return None
             few = few_held_rows(segment, found, Refused("any other"), device)
             if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
                 time = min(time, few.time)
-                if not is_worth_it(shape, time):
+                if not is_worth_it(shape, time, device):
                     return None
             others = f", {time:.1f} over {near.cluster} blocks"
         capacity = shape.threads * shape.batch * shape.sharing * vector - found.cut

@@ -16,9 +16,9 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
-from fuser.ir.device_info import H200, DeviceInfo
+from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.reduction_steps import BURST, Times, bursts_moved, times_of
+from fuser.schedule.cost.reduction_steps import Times, bursts_moved, times_of
 from fuser.schedule.params import InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
 
 D = DataType
@@ -80,10 +80,10 @@ def always_in_steps(patch: pytest.MonkeyPatch) -> None:
 def test_bursts_of_runs() -> None:
     """Runs of 20 bytes begin at each multiple of 4: each touches one burst or two, as often as each of 16 places says."""
     for run in (2, 4, 8, 12, 16, 20, 32, 40, 64, 80, 100, 128, 200):
-        touched = sum((k * run + run - 1) // BURST - k * run // BURST + 1 for k in range(BURST))
+        touched = sum((k * run + run - 1) // BURST_BYTES - k * run // BURST_BYTES + 1 for k in range(BURST_BYTES))
         assert bursts_moved(run) == pytest.approx(touched / run)
         assert bursts_moved(run) >= 1
-        assert (bursts_moved(run) == 1) == (run % BURST == 0)
+        assert (bursts_moved(run) == 1) == (run % BURST_BYTES == 0)
 
 
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half, D.Float], ids=lambda d: d.name)
@@ -151,7 +151,7 @@ def test_what_was_measured_as_faster_is_chosen(
 @given(st.integers(1, 48), st.sampled_from([2, 8, 33]), st.integers(1, 4), st.sampled_from([16, 56, 96]), st.booleans())
 def test_runs_that_fill_bursts_stay_one_kernel(n: int, g: int, bursts: int, side: int, only: bool) -> None:
     """Nothing is wasted that a second pass could save."""
-    found = norm_of(n, g, bursts * BURST // 2, side, side, D.BFloat16, only=only)
+    found = norm_of(n, g, bursts * BURST_BYTES // 2, side, side, D.BFloat16, only=only)
     assert sum(isinstance(p, ReductionParams) and not p.inner for p in found) == 0
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.rows_at_once import CLUSTER, MOST_ACCESSES, shapes_at_once
-from fuser.schedule.cost.rows_over_grid import CLUSTERED
+from fuser.schedule.cost.rows_at_once import CLUSTERS, MOST_ACCESSES, shapes_at_once
 
 H200 = DeviceInfo.preset("H200")
 
@@ -17,11 +16,11 @@ def test_shapes_hold_the_row(rows: int, accesses: int) -> None:
     for shape in shapes_at_once(accesses, 32, 1, rows, H200):
         held = shape.threads * shape.accesses * shape.cluster
         assert held >= accesses
-        assert rows * shape.cluster <= H200.sm_count * CLUSTERED[shape.cluster], "all clusters run at once"
+        assert rows * shape.cluster <= H200.sm_count * H200.clustered(shape.cluster), "all clusters run at once"
         assert shape.threads <= H200.max_threads_per_block
         assert shape.threads % H200.warp_size == 0
         assert shape.accesses <= MOST_ACCESSES
-        assert shape.cluster in CLUSTER
+        assert shape.cluster in CLUSTERS
 
 
 def test_more_rows_than_processors_are_not_few() -> None:
@@ -36,6 +35,6 @@ def test_long_rows_lie_over_clusters_and_short_ones_do_not() -> None:
     assert shapes_at_once(128, 16, 1, 10, H200)[0].cluster == 1
     assert shapes_at_once(768, 48, 2, 42, H200)[0].cluster == 1
     assert shapes_at_once(250, 40, 1, 58, H200)[0].cluster == 1
-    assert shapes_at_once(4096, 40, 1, 1, H200)[0].cluster == 8
+    assert shapes_at_once(4096, 40, 1, 1, H200)[0].cluster in (8, 16)
     assert shapes_at_once(16032, 32, 1, 4, H200)[0].cluster == 16
     assert shapes_at_once(2048, 48, 1, 132, H200)[0].cluster == 1
