@@ -79,7 +79,7 @@ def lower_fusion(
     """Lower a scheduled fusion to a kernel that is right for all inputs for which `facts` hold.
 
     With FUSER_VERIFY=passes (or a planted fault) the schedule and every pass's result are checked. `proofs` (a new one with
-    FUSER_VERIFY=proofs) is told of every claim that lowering rests on, and they are proved again.
+    FUSER_VERIFY=proofs) is signalled of every claim that lowering rests on, and they are proved again.
     Raises SchedulingError for a schedule that cannot be lowered, InternalError for a bug of a pass.
     """
     wanted = options.VERIFY.get()
@@ -99,7 +99,7 @@ def lower_fusion(
         body = observer.passed(pass_name, body) if observer is not None else body
         if verifies:
             offsets = layout.offsets if is_placed else None
-            private, crossing = lowered.private_buffers | expanded.told, lowered.crossing
+            private, crossing = lowered.private_buffers | expanded.signalled, lowered.crossing
             from fuser.lowering.checks.invariants import check_invariants
             from fuser.lowering.checks.pass_result import PassResult
 
@@ -154,7 +154,7 @@ def lower_fusion(
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
     body = seen("allocate_shared", body)
     # Told values need no barrier either: every thread waits for them itself.
-    private, one_thread = lowered.private_buffers | expanded.told, context.one_thread
+    private, one_thread = lowered.private_buffers | expanded.signalled, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
     body = step("fill_masked_loads", lambda: fill_masked_loads(body))

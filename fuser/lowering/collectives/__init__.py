@@ -2,30 +2,37 @@
 
 Imports of lowering/: combiners/, parallel_axes.py, fresh_numbers.py.
 
-    expand_collectives.py   the pass, with the protocol that the levels share
-    gather_reduces.py       which reductions of a body are joined in one exchange
+    expand_collectives.py         the pass, with the protocol that the levels share
+    fuse_collectives.py           which reductions of a body are expanded together
 Levels of a reduction
-    butterflies.py          lanes of a warp; scatter_lanes.py and scatter_statistics.py: many results at once, each
-                            lane ends up with some of them; wide_joins.py: pairs of Floats, as Doubles
-    expand_block.py         warps of a block; spread_joins.py: parts of several results by all threads; warp_joins.py:
-                            parts of one result by neighbours in a warp
-    expand_cluster.py       blocks of a cluster; spread_cluster.py: several results, a thread for each
-    expand_group.py         blocks of a group of the grid, all of which go on with the result
-    expand_grid.py          blocks of the grid, the last of which joins; grid_parts.py: where they leave their parts;
-                            post_partials.py: flagged stores in place of a fence and a counter
+    warp_all_reduce.py            lanes of a warp, by butterfly shuffles
+    warp_reduce_scatter.py        many sums over a warp: each lane ends up with one
+    statistics_reduce_scatter.py  the same of statistics
+    segmented_warp_reduce.py      neighbouring lanes join the parts of one result
+    promoted_sums.py              pairs of Floats, joined as Doubles
+    expand_block.py               warps of a block
+    block_reduce_scatter.py       parts of several results, by all threads of a block
+    expand_cluster.py             blocks of a cluster
+    cluster_reduce_scatter.py     several results across a cluster, a thread for each
+    expand_cooperative_group.py   blocks of a group of the grid, all of which go on with the result
+    expand_grid.py                blocks of the grid, the last of which joins
+    grid_parts.py                 workspaces in which they leave their parts
+    flagged_partials.py           flagged stores in place of a fence and a counter
 Others
-    expand_grid_barrier.py  the wait of the whole grid; semaphores.py: the counters that blocks meet by
-    expand_scan.py          scans over the threads of a block; expand_scan_cluster.py: over the blocks of a cluster
+    expand_grid_barrier.py        the wait of the whole grid
+    semaphores.py                 the counters that blocks meet by
+    expand_scan.py                scans over the threads of a block
+    expand_scan_cluster.py        scans over the blocks of a cluster
 Code behind a join
-    sink_to_owners.py  what follows from results of columns alone moves to the threads that join them
-    sink_epilogue.py   what follows the last collective moves to the threads that store its results
+    sink_to_owners.py             what follows from results of columns alone moves to the threads that join them
+    sink_epilogue.py              what follows the last collective moves to the threads that store its results
 
 What holds at all levels, and how each exchanges
     Every thread of a block ends up with the result (docs/decisions/0004-allreduce-collectives.md). There are no float
     atomics and every join has a fixed order, so that results repeat.
-        warp     butterflies; many results at once by reduce-scatter (scatter_lanes.py, scatter_statistics.py)
+        warp     butterflies; many results at once by reduce-scatter (warp_reduce_scatter.py, statistics_reduce_scatter.py)
         block    one shared slot for each warp; every thread joins the slots in warp order. Results of many columns are
-                 joined by groups of threads (spread_joins.py, warp_joins.py)
+                 joined by groups of threads (block_reduce_scatter.py, segmented_warp_reduce.py)
         cluster  stores into the shared memory of the other blocks. Where warps do so once in a kernel, the receiver
                  counts bytes (st.async and an mbarrier); else there is a barrier of the cluster
         group    blocks that all go on with the result: a counter that only grows, and places for each execution

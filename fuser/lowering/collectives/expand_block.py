@@ -2,7 +2,7 @@
 
 Threads that are an aligned part of a warp meet by butterflies alone. Whole warps leave what they have in one shared slot each,
 and every thread joins the slots. Other threads leave theirs in shared memory one by one: each element is joined by one thread,
-or by groups of threads where there are enough (`spread_joins`), and read by all.
+or by groups of threads where there are enough (`block_reduce_scatter`), and read by all.
 """
 
 from __future__ import annotations
@@ -15,10 +15,20 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
-from fuser.lowering.collectives.butterflies import butterflies
-from fuser.lowering.collectives.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
-from fuser.lowering.collectives.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
-from fuser.lowering.collectives.warp_joins import join_in_warps, warp_width
+from fuser.lowering.collectives.block_reduce_scatter import (
+    Joined,
+    Scatter,
+    block_reduce_scatter,
+    is_one_step,
+    scatter_groups,
+)
+from fuser.lowering.collectives.segmented_warp_reduce import segmented_warp_reduce, warp_width
+from fuser.lowering.collectives.statistics_reduce_scatter import (
+    OwnStatistics,
+    may_reduce_scatter_statistics,
+    statistics_reduce_scatter,
+)
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.compensated_sum import COMBINE
 from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.combiners.shifted_sums import SHIFTED
@@ -61,20 +71,20 @@ class BlockReduces:
         self.joins = joins
         self.owners: dict[Reduce, Joined] = {}
 
-    def expand(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> list[Stmt]:
+    def expand(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> list[Stmt]:
         """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all.
 
-        `is_told` False: where threads have one result each, the others need not be told what they are.
+        `reaches_all` False: where threads have one result each, no others need to have them.
         """
-        publish, collect = self.parts(reduces, is_told=is_told)
+        publish, collect = self.parts(reduces, reaches_all=reaches_all)
         return publish + collect
 
-    def parts(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> tuple[list[Stmt], list[Stmt]]:
+    def parts(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> tuple[list[Stmt], list[Stmt]]:
         """The same in two: what a thread publishes, and how it joins what all have published.
 
         Steps of different pairs of sums stand beside one another, with no test between: they do not wait for one another then.
         """
-        parts = [self._block_parts(r, is_told=is_told) for r in reduces]
+        parts = [self._block_parts(r, reaches_all=reaches_all) for r in reduces]
         tests: dict[Cond, list[Stmt]] = {}
         for part in parts:
             if part.first is not None:
@@ -96,14 +106,14 @@ class BlockReduces:
             collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
         return publish, collect
 
-    def _block_parts(self, r: Reduce, *, is_told: bool) -> _Parts:
+    def _block_parts(self, r: Reduce, *, reaches_all: bool) -> _Parts:
         reduced = [p for p in self.axes.active if p in r.block_axes]
         total = self.axes.block_threads
         count = self.axes.count_of(reduced)
         contiguous = reduced == self.axes.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return _Parts(butterflies(self.joins, r, count.value))
+                return _Parts(warp_all_reduce(self.joins, r, count.value))
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
         others = [p for p in self.axes.active if p not in reduced]
@@ -111,14 +121,14 @@ class BlockReduces:
             of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
-        return self._exchange(r, reduced, total, count, is_told=is_told)
+        return self._exchange(r, reduced, total, count, reaches_all=reaches_all)
 
     def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
         number = self.axes.number()
         return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
 
     def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
-        stmts = butterflies(self.joins, r, WARP)
+        stmts = warp_all_reduce(self.joins, r, WARP)
         if count == WARP:
             return _Parts(stmts)
         warps, per_group = total // WARP, count // WARP
@@ -166,7 +176,7 @@ class BlockReduces:
         def nothing(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        join = butterflies(self.joins, r, width, keeps_rest=True)
+        join = warp_all_reduce(self.joins, r, width, keeps_rest=True)
         is_slot, empty = (less(own, count), self.joins.each(r, nothing)) if width > count else (None, ())
         return _beside(r, _Parts(publish, join, first, left, is_slot, self.joins.each(r, read), empty))
 
@@ -176,7 +186,7 @@ class BlockReduces:
         copies = total // count
         if reduced != self.axes.active[-len(reduced) :] or total % WARP or (copies % WARP and WARP % copies):
             return None
-        stmts = butterflies(self.joins, r, WARP, copies) if copies < WARP else []
+        stmts = warp_all_reduce(self.joins, r, WARP, copies) if copies < WARP else []
         alike = max(copies, WARP)
         slots = total // alike
         if slots == 1:
@@ -191,14 +201,16 @@ class BlockReduces:
         left = self.joins.each(r, write)
         return self._join_by_lanes(r, stmts, equal(linear % alike, 0), left, scratch, slots, lambda e: e * slots)
 
-    def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool) -> _Parts:
+    def _exchange(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, reaches_all: bool
+    ) -> _Parts:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
         lanes = self.axes.count_of([p for p in self.axes.active if p not in reduced])
-        groups = spread_groups(r, count, lanes)
+        groups = scatter_groups(r, count, lanes)
         if groups and total.is_const:
-            return self._exchange_spread(r, reduced, total.value, count.value, groups, is_told=is_told)
+            return self._exchange_scattered(r, reduced, total.value, count.value, groups, reaches_all=reaches_all)
         scratch = self.scratch(r, total)
         linear = self.axes.thread
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
@@ -245,8 +257,8 @@ class BlockReduces:
 
         return _Parts(stmts, phases=(collect, self.joins.each(r, read)))
 
-    def _exchange_spread(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, is_told: bool
+    def _exchange_scattered(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, reaches_all: bool
     ) -> _Parts:
         """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
@@ -254,7 +266,7 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
-        spread = Spread(
+        scatter = Scatter(
             position,
             const(count),
             r.partials[0].size.value,
@@ -264,16 +276,16 @@ class BlockReduces:
             lambda i: is_common(r, i),
             in_warps,
         )
-        width = warp_width(r, spread, parts)
+        width = warp_width(r, scatter, parts)
         if width > 1:
-            spread = replace(spread, groups=1, width=width)
-        groups = spread.groups
+            scatter = replace(scatter, groups=1, width=width)
+        groups = scatter.groups
         own: OwnStatistics | None = None
         stmts: list[Stmt] = []
-        if joined > 1 and may_scatter_statistics(r, lanes):
-            stmts, own = scatter_statistics(self.joins, r, lanes)
+        if joined > 1 and may_reduce_scatter_statistics(r, lanes):
+            stmts, own = statistics_reduce_scatter(self.joins, r, lanes)
         elif joined > 1:
-            stmts = butterflies(self.joins, r, WARP, lanes)
+            stmts = warp_all_reduce(self.joins, r, WARP, lanes)
         stride = parts * lanes
         scratch = self.scratch(r, const(stride))
         per = parts // groups
@@ -283,10 +295,10 @@ class BlockReduces:
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
             def part(i: int, _: Int, k: Int) -> Value:
-                return Load(scratch[i], at[i] * stride + (spread.group * per + k) * lanes + lane)
+                return Load(scratch[i], at[i] * stride + (scatter.group * per + k) * lanes + lane)
 
-            if spread.width > 1:
-                return join_in_warps(self.joins, one, spread, parts, lambda i, k: part(i, ZERO, k))
+            if scatter.width > 1:
+                return segmented_warp_reduce(self.joins, one, scatter, parts, lambda i, k: part(i, ZERO, k))
             return self.joins.join_all(one, part, const(per), unroll=groups == 1)
 
         first = equal(position % joined, 0)
@@ -304,19 +316,21 @@ class BlockReduces:
             # Lanes with the same elements as others, and the counts that all have: one of each stores them.
             counted = Store(scratch[2], place(ZERO), Load(r.partials[2], ZERO))
             publish = [*guarded(equal(position % own.copies, 0), held), *guarded(first, [counted])]
-        joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
+        joined_by = self.block_reduce_scatter(r, scatter, own_parts, reaches_all=reaches_all)
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
 
-    def spread_join(
-        self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]], *, is_told: bool = True
+    def block_reduce_scatter(
+        self, r: Reduce, scatter: Scatter, first: Callable[[Reduce, list[Int]], list[Stmt]], *, reaches_all: bool = True
     ) -> Joined:
-        """Join in two steps, by all threads: see `spread_joins`."""
+        """Join in two steps, by all threads: see `block_reduce_scatter`."""
 
         def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
-        return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number, is_told=is_told)
+        return block_reduce_scatter(
+            r, scatter, first, join, self.scratch, self.joins.each, self.axes.number, reaches_all=reaches_all
+        )
 
 
 def _beside(r: Reduce, parts: _Parts) -> _Parts:

@@ -7,11 +7,11 @@ After:  a lane for each block of the cluster stores that value into a slot of it
         values, those of a row by neighbours, its threads read and join theirs in the same way; else each joins the slots in
         order of rank.
 
-In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: each store
-tells a counter of the receiver how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait
-for values and not for threads. Values of whole blocks are told so where each block has a processor for itself: threads that
-ask whether values have come hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200), but a
-barrier of the cluster is a fence of the device (0.35 us of group norm f16 2x3x224x224).
+In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: stores are
+signalled. Each store adds its bytes to a counter of the receiver (st.async and an mbarrier), and a block goes on as soon as its
+own are complete. So blocks wait for values and not for threads. Values of whole blocks are signalled only where each block has
+an SM exclusively: threads that poll for values hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us
+on an H200), but a barrier of the cluster is a fence of the device (0.35 us of group norm f16 2x3x224x224).
 
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
@@ -44,14 +44,14 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
-from fuser.lowering.collectives.butterflies import butterflies
+from fuser.lowering.collectives.cluster_reduce_scatter import exchange_scattered
 from fuser.lowering.collectives.expand_block import BlockReduces
-from fuser.lowering.collectives.spread_cluster import exchange_spread
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.join_partials import Joins, is_common
 from fuser.lowering.parallel_axes import WARP
 
-# Values that the warps of a cluster may tell each of its blocks: two for each lane.
-_TOLD_BY_WARPS = 64
+# Values that the warps of a cluster may signal to each of its blocks: two for each lane.
+_SIGNALLED_BY_WARPS = 64
 
 
 def exchange_in_cluster(
@@ -60,13 +60,13 @@ def exchange_in_cluster(
     cluster: Mapping[ParallelType, int],
     *,
     execution: Int | None,
-    are_alone: bool = False,
+    are_exclusive: bool = False,
 ) -> list[Stmt]:
     """Statements of reductions over the blocks of a cluster, and the threads of each block where there are several.
 
     cluster     blocks of a cluster along a grid axis
     execution   how often the statements ran before; None if that is not known
-    are_alone   each block has a processor for itself
+    are_exclusive   each block has an SM for itself
     """
     r = reduces[0]
     axes, joins = block.axes, block.joins
@@ -77,32 +77,40 @@ def exchange_in_cluster(
     others = [p for p in axes.active if p not in r.block_axes]
     if total.is_const and total.value % WARP == 0 and set(others) <= set(r.copy_axes):
         values = total.value // WARP
-        by_warps = not others and size * values <= _TOLD_BY_WARPS
+        by_warps = not others and size * values <= _SIGNALLED_BY_WARPS
         first: list[Stmt] = []
         if by_warps:
-            alone = [s for one in reduces for s in butterflies(joins, one, WARP)]
+            alone = [s for one in reduces for s in warp_all_reduce(joins, one, WARP)]
         else:
-            # The first warp tells what the block has: no other need know.
+            # The first warp sends what the block has: no other needs it.
             alone, first = block.parts(reduces) if r.block_axes else ([], [])
             values = 1
         return alone + _exchange_by_lanes(
-            reduces, size, rank, axes.thread, values, joins, first, execution=execution, counts=by_warps or are_alone
+            reduces,
+            size,
+            rank,
+            axes.thread,
+            values,
+            joins,
+            first,
+            execution=execution,
+            counts=by_warps or are_exclusive,
         )
-    spread = [p for p in axes.active if p in r.block_axes]
+    scatter = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]
-    threads = axes.count_of(spread)
+    threads = axes.count_of(scatter)
     alone = block.expand(reduces) if r.block_axes else []
     owners = {one: block.owners[one] for one in reduces if one in block.owners}
     if len(owners) == len(reduces):
-        return alone + exchange_spread(owners, size, rank, block, exchange_counter, execution=execution)
+        return alone + exchange_scattered(owners, size, rank, block, exchange_counter, execution=execution)
     # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
-    beside = spread == axes.active[: len(spread)] and threads.is_const and threads.value % size == 0
+    beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
     beside = beside and size & (size - 1) == 0
     return alone + _exchange_by_rows(
         reduces,
         size,
         rank,
-        axes.linear(spread),
+        axes.linear(scatter),
         threads,
         axes.linear(lanes),
         axes.count_of(lanes),
@@ -187,7 +195,7 @@ def _exchange_by_rows(
 
         stmts += joins.each(r, first)
         if by_lanes:
-            stmts += butterflies(joins, r, size, keeps_rest=True)
+            stmts += warp_all_reduce(joins, r, size, keeps_rest=True)
             continue
         other = joins.axes.symbol("rank", const(size - 1))
 
@@ -214,7 +222,7 @@ def _exchange_by_lanes(
 ) -> list[Stmt]:
     """Statements that join the values of `size` blocks of whole warps, for reductions whose warps or blocks have theirs.
 
-    A lane for each block tells it a value at once. Then each warp reads what all of them left, a lane for each again, and joins
+    A lane for each block sends it a value at once. Then each warp reads what all of them left, a lane for each again, and joins
     it by butterflies: the same in every warp of every block.
 
     thread    linear index of the thread in its block
@@ -288,14 +296,14 @@ def _exchange_by_lanes(
             if start + WARP > parts:
                 more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
             stmts += more
-        stmts += butterflies(joins, r, width, keeps_rest=True)
+        stmts += warp_all_reduce(joins, r, width, keeps_rest=True)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
 
 
 def exchange_counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
-    """What counts the bytes stored into the slots of an exchange; None where the hardware cannot tell them."""
+    """What counts the bytes stored into the slots of an exchange; None where the hardware cannot count them."""
     if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
         return None
     told = Buffer(f"{slots[0].name}_told", DataType.Int, MemoryType.shared, ONE)
@@ -323,7 +331,7 @@ def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
     return body
 
 
-def told_buffers(body: tuple[Stmt, ...]) -> frozenset[str]:
-    """Names of counters, and of slots whose stores are told to one: a wait of each thread's own orders their accesses."""
+def signalled_buffers(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """Names of counters, and of slots whose stores are signalled to one: a wait of each thread's own orders their accesses."""
     stores = [s for s in walk(body) if isinstance(s, RemoteStore) and s.told is not None]
     return frozenset(b.name for s in stores for b in (s.buffer, s.told) if b is not None)

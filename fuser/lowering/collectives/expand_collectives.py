@@ -8,15 +8,15 @@ After:  butterflies inside a warp; one shared slot per warp, read by every threa
 
 Here is the walk over the body; each reach of a collective has a file:
 
-    gather_reduces        which reductions meet
-    butterflies           lanes of a warp
-    expand_block          threads of a block
-    wide_joins            pairs of Floats that become Doubles first
-    expand_cluster        blocks of a cluster
-    expand_group          blocks of a group of the grid, all of which go on with the result
-    expand_grid           blocks of the grid that end in a last block, or all wait
-    post_partials         blocks that post what they have to the last one by number
-    expand_grid_barrier   all blocks, with nothing to reduce
+    fuse_collectives          which reductions are expanded together
+    warp_all_reduce           lanes of a warp
+    expand_block              threads of a block
+    promoted_sums             pairs of Floats that become Doubles first
+    expand_cluster            blocks of a cluster
+    expand_cooperative_group  blocks of a cooperative group of the grid, all of which go on with the result
+    expand_grid               blocks of the grid that end in a last block, or all wait
+    flagged_partials          flagged stores to the last block by number
+    expand_grid_barrier       all blocks, with nothing to reduce
     expand_scan, expand_scan_cluster
 
 Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
@@ -33,17 +33,17 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
 from fuser.ir.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
 from fuser.lowering.collectives.expand_block import BlockReduces
-from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, told_buffers
+from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, signalled_buffers
+from fuser.lowering.collectives.expand_cooperative_group import CooperativeGroupReduces
 from fuser.lowering.collectives.expand_grid import GridReduces
 from fuser.lowering.collectives.expand_grid_barrier import GridBarriers
-from fuser.lowering.collectives.expand_group import GroupReduces
 from fuser.lowering.collectives.expand_scan import expand_scan
 from fuser.lowering.collectives.expand_scan_cluster import expand_scan_of_cluster
-from fuser.lowering.collectives.gather_reduces import check_last_blocks, gather_reduces
+from fuser.lowering.collectives.flagged_partials import FlaggedReduces
+from fuser.lowering.collectives.fuse_collectives import check_last_blocks, fuse_collectives
 from fuser.lowering.collectives.grid_parts import Workspaces
-from fuser.lowering.collectives.post_partials import PostedReduces
+from fuser.lowering.collectives.promoted_sums import promoted
 from fuser.lowering.collectives.semaphores import Semaphores
-from fuser.lowering.collectives.wide_joins import widened
 from fuser.lowering.combiners.join_partials import Joins
 from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.parallel_axes import ParallelAxes
@@ -55,13 +55,13 @@ _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
 class Expanded:
     """The body without collectives, and what the launch must supply.
 
-    told    shared buffers that each thread reads behind a wait of its own, and no barrier
+    signalled    shared buffers that each thread reads behind a wait of its own, and no barrier
     """
 
     body: tuple[Stmt, ...]
     workspaces: list[Buffer] = field(default_factory=list)
     semaphores: Buffer | None = None
-    told: frozenset[str] = frozenset()
+    signalled: frozenset[str] = frozenset()
 
 
 def expand_collectives(
@@ -84,8 +84,8 @@ def expand_collectives(
     if cluster:
         result = enter_cluster(result, axes.thread)
     check_last_blocks(result, expander.grid.last_blocks, frozenset())
-    told = told_buffers(result) if cluster else frozenset[str]()
-    return Expanded(result, expander.workspaces.buffers, expander.semaphores.taken(), told)
+    signalled = signalled_buffers(result) if cluster else frozenset[str]()
+    return Expanded(result, expander.workspaces.buffers, expander.semaphores.taken(), signalled)
 
 
 def _executions(outer: Int | None, loop: For) -> Int | None:
@@ -106,9 +106,9 @@ class _Expander:
         self.semaphores = Semaphores()
         self.joins = joins = Joins(axes)
         self.block = BlockReduces(axes, joins)
-        self.posts = PostedReduces(self.block, self.semaphores, cluster)
+        self.posts = FlaggedReduces(self.block, self.semaphores, cluster)
         self.grid = GridReduces(self.block, self.workspaces, self.semaphores, self.posts)
-        self.groups = GroupReduces(joins, self.workspaces, self.semaphores)
+        self.groups = CooperativeGroupReduces(joins, self.workspaces, self.semaphores)
         self.barriers = GridBarriers(axes, self.semaphores)
 
     def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -119,7 +119,7 @@ class _Expander:
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Statements without collectives."""
         result: list[Stmt] = []
-        for item in gather_reduces(stmts):
+        for item in fuse_collectives(stmts):
             match item:
                 case tuple():
                     result += self._reduced(item)
@@ -147,8 +147,8 @@ class _Expander:
 
     def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same threads and blocks."""
-        are_posted = bool(reduces[0].grid_axes) and self.posts.is_for(reduces)
-        before, reduces, after = widened(reduces, self.axes, self.joins, are_posted=are_posted)
+        are_flagged = bool(reduces[0].grid_axes) and self.posts.is_for(reduces)
+        before, reduces, after = promoted(reduces, self.axes, self.joins, are_flagged=are_flagged)
         return [*before, *self._expanded(reduces), *after]
 
     def _expanded(self, reduces: Sequence[Reduce]) -> list[Stmt]:
@@ -158,11 +158,11 @@ class _Expander:
         stmts: list[Stmt] = []
         if r.cluster_axes:
             stmts += exchange_in_cluster(
-                reduces, self.block, self.cluster, execution=self.execution, are_alone=self.alone
+                reduces, self.block, self.cluster, execution=self.execution, are_exclusive=self.alone
             )
         elif r.block_axes:
-            # Threads that own a result publish it themselves, and the results of all blocks are told anew.
-            stmts += self.block.expand(reduces, is_told=not r.grid_axes or len(reduces) > 1)
+            # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.
+            stmts += self.block.expand(reduces, reaches_all=not r.grid_axes or len(reduces) > 1)
         if r.grid_axes:
             stmts += self.grid.expand(reduces)
         return stmts

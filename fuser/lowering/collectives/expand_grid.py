@@ -35,12 +35,12 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
-from fuser.lowering.collectives.butterflies import butterflies
+from fuser.lowering.collectives.block_reduce_scatter import Joined, Scatter, is_one_step, scatter_groups
 from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.flagged_partials import FlaggedReduces
 from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
-from fuser.lowering.collectives.post_partials import PostedReduces
 from fuser.lowering.collectives.semaphores import Semaphores
-from fuser.lowering.collectives.spread_joins import Joined, Spread, is_one_step, spread_groups
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.join_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
 
@@ -61,7 +61,7 @@ class GridReduces:
     """
 
     def __init__(
-        self, block: BlockReduces, workspaces: Workspaces, semaphores: Semaphores, posts: PostedReduces
+        self, block: BlockReduces, workspaces: Workspaces, semaphores: Semaphores, posts: FlaggedReduces
     ) -> None:
         self.axes = block.axes
         self.joins = block.joins
@@ -97,7 +97,7 @@ class GridReduces:
             stores += self.joins.each(r, write)
         stores.append(Fence())
         g = parts[0]
-        writes = self.axes.is_first(g.spread)
+        writes = self.axes.is_first(g.scatter)
         one_thread = self.axes.is_first_thread
         if writes is one_thread:
             # The writer is the thread that signals: its own fence is enough.
@@ -137,15 +137,15 @@ class GridReduces:
         `nbytes`: of a partial of every reduction that is joined here.
         """
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
-        count = maximum(self.axes.count_of(g.spread), ONE)
+        count = maximum(self.axes.count_of(g.scatter), ONE)
         size = r.partials[0].size
         # A single result has as many threads as there are: each joins few parts, and then they meet.
-        groups = spread_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
+        groups = scatter_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
-            return self._finish_spread(r, g, groups)
+            return self._finish_scattered(r, g, groups)
         most = max(1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // nbytes))
         by_warps = self._warps_finish(g, most)
-        mine = self.axes.linear(g.spread)
+        mine = self.axes.linear(g.scatter)
         if by_warps:
             count, mine = const(WARP), mine % WARP
         if count.is_const and g.blocks.hi is not None:
@@ -197,19 +197,19 @@ class GridReduces:
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
-            stmts += butterflies(self.joins, r, WARP, keeps_rest=True)
-        elif g.spread:
-            stmts += self.block.expand((replace(r, block_axes=tuple(g.spread)),))
+            stmts += warp_all_reduce(self.joins, r, WARP, keeps_rest=True)
+        elif g.scatter:
+            stmts += self.block.expand((replace(r, block_axes=tuple(g.scatter)),))
         return stmts
 
-    def _finish_spread(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
+    def _finish_scattered(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
         """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
         size = r.partials[0].size.value
         groups = 1 if is_one_step(r, g.blocks.value, groups) else groups
         per = -(-g.blocks.value // groups)
-        spread = Spread(
-            self.axes.linear(g.spread),
-            self.axes.count_of(g.spread),
+        scatter = Scatter(
+            self.axes.linear(g.scatter),
+            self.axes.count_of(g.scatter),
             size,
             groups,
             self.axes.linear(g.lanes),
@@ -222,9 +222,9 @@ class GridReduces:
             got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, const(per)) for p in one.partials)
             stmts: list[Stmt] = [Allocate(b) for b in got]
             # Tests first: the compiler moves loads as registers allow, but not across a branch.
-            last = const(per - 1) * groups + spread.group
+            last = const(per - 1) * groups + scatter.group
             for j in range(per) if prove_less(last, g.blocks) else reversed(range(per)):
-                block = spread.group + j * groups
+                block = scatter.group + j * groups
                 blank = [Store(b, const(j), one.identity[i], Role.initialise) for i, b in enumerate(got)]
                 loads = [
                     Store(b, const(j), Load(g.buffers[i], g.place(i, at[i], block), _LEVEL_2))
@@ -236,7 +236,7 @@ class GridReduces:
                 )
             return stmts + self.joins.join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
-        return self.block.spread_join(r, spread, own_parts).stmts
+        return self.block.block_reduce_scatter(r, scatter, own_parts).stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""

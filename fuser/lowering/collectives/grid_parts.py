@@ -18,7 +18,7 @@ class GridParts:
 
     block, blocks       this block's position among those that meet, and how many there are
     segment, segments   which meeting of the kernel it is, and how many there are
-    lanes, spread       axes whose threads have results of their own, and those that work on one result together
+    lanes, scatter       axes whose threads have results of their own, and those that work on one result together
     """
 
     buffers: tuple[Buffer, ...]
@@ -28,7 +28,7 @@ class GridParts:
     segment: Int
     segments: Int
     lanes: list[ParallelType]
-    spread: list[ParallelType]
+    scatter: list[ParallelType]
 
 
 class Workspaces:
@@ -45,7 +45,7 @@ class Workspaces:
         kept = [p for p in axes.grid if p not in r.grid_axes]
         shared = (*r.block_axes, *r.copy_axes)
         lanes = [p for p in axes.active if p not in shared]
-        spread = [p for p in axes.active if p in shared]
+        scatter = [p for p in axes.active if p in shared]
         blocks = axes.count_of(reduced)
         segment = axes.linear(kept) * r.slots + r.slot
         segments = axes.count_of(kept) * r.slots
@@ -60,4 +60,4 @@ class Workspaces:
         def place(i: int, e: Int, block: Int) -> Int:
             return ((segment * r.partials[i].size + e) * blocks + block) * lane_count + axes.linear(lanes)
 
-        return GridParts(buffers, place, axes.linear(reduced), blocks, segment, segments, lanes, spread)
+        return GridParts(buffers, place, axes.linear(reduced), blocks, segment, segments, lanes, scatter)

@@ -44,9 +44,9 @@ Tests = tuple[Cond, ...]
 
 
 @record(eq=False)
-class _Told:
-    """A result that owners tell: from register `own` to place `at` of the shared array `found`, and which register array every
-    thread reads it into, from place `read_at` for each `element`."""
+class _Broadcast:
+    """A result that owners broadcast: from register `own` to place `at` of the shared array `found`, and which register
+    array every thread reads it into, from place `read_at` for each `element`."""
 
     own: Buffer
     found: Buffer
@@ -162,34 +162,34 @@ def sink_to_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     written = Counter(b for s in walk(body) for b, _ in stmt_writes(s) if b.is_shared)
     for k, stmt in enumerate(body):
         if isinstance(stmt, If) and stmt.role is Role.owner and not stmt.orelse:
-            count, told = _told_behind(stmt, body[k + 1 :], written)
-            if told:
-                changed = _moved(body[:k], stmt, told, body[k + 1 + count :])
+            count, broadcasts = _broadcast_behind(stmt, body[k + 1 :], written)
+            if broadcasts:
+                changed = _moved(body[:k], stmt, broadcasts, body[k + 1 + count :])
                 if changed is not None:
                     return changed
     return body
 
 
-def _told_behind(owner: If, rest: Sequence[Stmt], written: Mapping[Buffer, int]) -> tuple[int, list[_Told]]:
-    """How many statements behind an owner's read what it has told, and what that is.
+def _broadcast_behind(owner: If, rest: Sequence[Stmt], written: Mapping[Buffer, int]) -> tuple[int, list[_Broadcast]]:
+    """How many statements behind an owner's read what it broadcasts, and what that is.
 
     written   how many statements store to a shared array: with more than one, owners have several results each
     """
-    # What all results have in common is told by the owner of one of them.
+    # What all results have in common is broadcast by the owner of one of them.
     common = [s for test in owner.then if isinstance(test, If) for s in test.then]
     stores = {s.buffer: s for s in (*owner.then, *common) if isinstance(s, Store) and written[s.buffer] == 1}
-    told: list[_Told] = []
+    broadcasts: list[_Broadcast] = []
     count = 0
     for stmt in rest:
         found = [t for t in _reads(stmt, stores) if t.element is None or stores[t.found] not in common]
         if not found or len(found) != sum(1 for _ in walk((stmt,))) - isinstance(stmt, For):
             break
-        told += found
+        broadcasts += found
         count += 1
-    return count, told
+    return count, broadcasts
 
 
-def _reads(stmt: Stmt, stores: dict[Buffer, Store]) -> Iterator[_Told]:
+def _reads(stmt: Stmt, stores: dict[Buffer, Store]) -> Iterator[_Broadcast]:
     """Reads of all elements that an array has, or of the one that a register has."""
     element, count, body = None, ONE, (stmt,)
     if isinstance(stmt, For):
@@ -204,23 +204,25 @@ def _reads(stmt: Stmt, stores: dict[Buffer, Store]) -> Iterator[_Told]:
                     target.is_register and target.size == count and index is (ZERO if element is None else element)
                 )
                 if is_whole and isinstance(own, Load) and own.buffer.is_register and own.index is ZERO:
-                    yield _Told(own.buffer, found, store.index, target, place, element)
+                    yield _Broadcast(own.buffer, found, store.index, target, place, element)
             case _:
                 pass
 
 
-def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Sequence[Stmt]) -> tuple[Stmt, ...] | None:
-    """The body with what follows from the results moved to their owner; None if that is nothing, or more to tell."""
-    wide = [t for t in told if t.element is not None]
+def _moved(
+    before: Sequence[Stmt], owner: If, broadcasts: Sequence[_Broadcast], behind: Sequence[Stmt]
+) -> tuple[Stmt, ...] | None:
+    """The body with what follows from the results moved to their owner; None if that is nothing, or more to broadcast."""
+    wide = [t for t in broadcasts if t.element is not None]
     sizes = {t.target.size for t in wide}
     if len(sizes) != 1 or not (size := sizes.pop()).is_const:
         return None
     first, element = wide[0], wide[0].element
     assert element is not None
-    # What follows is told in one place: that of an owner's only element.
+    # What follows is broadcast from one place: that of an owner's only element.
     if len({(t.at, _at(t, element), t.found.size) for t in wide}) != 1:
         return None
-    moving = _Moved(size.value, {t.target: t.own for t in told}, frozenset(owner.condition.symbols))
+    moving = _Moved(size.value, {t.target: t.own for t in broadcasts}, frozenset(owner.condition.symbols))
     work: list[Stmt] = []
     count = 0
     for stmt in behind:
@@ -233,13 +235,15 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     rest = tuple(behind[count:])
     read = {b for s in walk(rest) for b, _ in stmt_reads(s)}
     used = read | {b for s in walk(rest) for b, _ in stmt_writes(s)}
-    results = [t for t in told if t.found in read or (t.target in read and t.target not in moving.tests)]
+    results = [t for t in broadcasts if t.found in read or (t.target in read and t.target not in moving.tests)]
     values = [b for b in moving.tests if b in read]
-    tells_more = sum(b.dtype.itemsize for b in values) > sum(t.found.dtype.itemsize for t in wide if t not in results)
-    if not moving.calls or tells_more or any(b.size is ONE for b in values):
+    broadcasts_more = sum(b.dtype.itemsize for b in values) > sum(
+        t.found.dtype.itemsize for t in wide if t not in results
+    )
+    if not moving.calls or broadcasts_more or any(b.size is ONE for b in values):
         return None
     shared = {b: Buffer(f"{b.name}_told", b.dtype, MemoryType.shared, first.found.size) for b in values}
-    unused = {t.found for t in told} - {t.found for t in results}
+    unused = {t.found for t in broadcasts} - {t.found for t in results}
     then = (
         *_without(owner.then, unused),
         *(Allocate(moving.own[b]) for b in moving.tests),
@@ -259,9 +263,11 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     )
 
 
-def _at(told: _Told, element: Symbol) -> Int:
+def _at(broadcast: _Broadcast, element: Symbol) -> Int:
     """The place that an element of a result is read at."""
-    return told.read_at if told.element is None else told.read_at.substitute({told.element: element})
+    return (
+        broadcast.read_at if broadcast.element is None else broadcast.read_at.substitute({broadcast.element: element})
+    )
 
 
 def _in_place_of(body: Sequence[Stmt], unused: Set[Buffer], made: Sequence[Stmt]) -> Iterator[Stmt]:

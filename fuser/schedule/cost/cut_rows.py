@@ -165,14 +165,14 @@ def choose_cut_shape(
     # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
     counts = itemsize <= 4
     # Rows together in one pass wait for one another as often as one row alone.
-    tells_once = is_wide and exchanges == 1
+    signals_once = is_wide and exchanges == 1
     spreads: list[_Spread] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
         for together in (1, 2) if beside and is_worth_it else (1,):
-            if together == 1 or not tells_once or cluster <= MOST_TOGETHER:
-                spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, tells_once))
+            if together == 1 or not signals_once or cluster <= MOST_TOGETHER:
+                spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, signals_once))
     at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
     best: tuple[tuple[float, int, int], CutShape] | None = None
@@ -181,8 +181,8 @@ def choose_cut_shape(
         if spread.most < least:
             break
         cluster, together = spread.cluster, spread.together
-        shares = tells_once and together > 1
-        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not tells_once)
+        shares = signals_once and together > 1
+        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not signals_once)
         registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
@@ -281,7 +281,7 @@ class _Spread:
     each     blocks for each of those
     is_lone  whether each block has an SM for itself, however many find room there
     waits    what blocks take longer than one by itself
-    tells_once  whether rows together exchange no more often than one row
+    signals_once  whether rows together exchange no more often than one row
     """
 
     cluster: int
@@ -292,7 +292,7 @@ class _Spread:
     each: float
     is_lone: bool
     waits: float
-    tells_once: bool = False
+    signals_once: bool = False
 
 
 def _spread(
@@ -304,33 +304,33 @@ def _spread(
     loaded: int,
     beside: int,
     device: DeviceInfo,
-    tells_once: bool,
+    signals_once: bool,
 ) -> _Spread:
-    waits = _waits(cluster, vectors * vector * loaded * (together if tells_once else 1))
+    waits = _waits(cluster, vectors * vector * loaded * (together if signals_once else 1))
     most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
-    if together > 1 and beside * vector > MOST_SHARED and not tells_once:
+    if together > 1 and beside * vector > MOST_SHARED and not signals_once:
         most *= TOGETHER
     groups, places = _groups(rows, vector, together), device.sm_count * CLUSTERED.get(cluster, 1.0)
     is_lone = groups <= int(places) // cluster
     if is_lone:
-        most *= _busy(groups, cluster, together, 1, places, tells_once)
+        most *= _busy(groups, cluster, together, 1, places, signals_once)
     most = most * rows / (groups * together)
     each = groups * cluster / places
-    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, tells_once)
+    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, signals_once)
 
 
-def _busy(groups: int, cluster: int, together: int, resident: int, places: float, tells_once: bool) -> float:
+def _busy(groups: int, cluster: int, together: int, resident: int, places: float, signals_once: bool) -> float:
     """How much of the device has something to do, with so many blocks `resident` on an SM."""
     slots = resident * int(places) // cluster
     waves = groups / max(slots, 1)
-    if waves < 2 and together > 1 and not tells_once:
+    if waves < 2 and together > 1 and not signals_once:
         return 0.0  # nothing else runs while a block waits for its own rows
     if waves <= 1:
         # All blocks are there at once: the SM with most of them is done last.
         each = groups * cluster / places
         return each / math.ceil(each)
     # Blocks of rows together that an SM has places for are done at different times.
-    is_even = waves >= FEW_WAVES or (together > 1 and tells_once)
+    is_even = waves >= FEW_WAVES or (together > 1 and signals_once)
     return 1.0 if is_even else waves / math.ceil(waves)
 
 
@@ -381,7 +381,7 @@ def _score(
         score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
     if spread.is_lone:
         return score
-    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places, spread.tells_once)
+    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places, spread.signals_once)
 
 
 def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:

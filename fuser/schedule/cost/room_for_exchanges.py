@@ -79,7 +79,7 @@ def joined_bytes(segment: Fusion, vector: int) -> Joined:
 
 def joining_threads(across: int, along: int, vector: int, *, in_one_step: bool = False) -> int:
     """Threads' worth of results that lie in shared memory while a block joins its own, in two steps if not `in_one_step`, where
-    that is possible: see fuser.lowering.collectives.spread_joins."""
+    that is possible: see fuser.lowering.collectives.block_reduce_scatter."""
     threads = across * along
     if along == 1:
         return 0

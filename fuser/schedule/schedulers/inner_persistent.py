@@ -351,8 +351,8 @@ class InnerPersistentScheduler:
         if isinstance(near, InnerPersistentParams) and near.cluster == EVEN_CLUSTER and are_uneven(found.rows, device):
             return None
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
-        is_told_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
-        one_pass = exponentials or is_told_once
+        signals_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
+        one_pass = exponentials or signals_once
         exchanges = 1 if one_pass else stages_on_chip(segment) - 1
         is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
         pieces = -(-EXACT_ELEMENTS // vector) if is_exact else 1

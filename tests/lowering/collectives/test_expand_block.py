@@ -10,7 +10,7 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ONE, ZERO, const
 from fuser.ir.kernel import Buffer, For, Literal, Reduce, Shuffle, walk
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.collectives.spread_joins import spread_groups
+from fuser.lowering.collectives.block_reduce_scatter import scatter_groups
 from tests.harness import check, integers
 from tests.kernel_corpus import BX, BY, BZ, GX, SERIAL, schedule_axes
 from tests.lowering.collectives.row_sums import count, row_sum
@@ -86,5 +86,5 @@ def test_threads_of_a_group_share_its_elements(threads: int, elements: int) -> N
     loops = [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and str(f.start) == "1"]
     partial = Buffer("t1_partial", Float, MemoryType.local, const(elements))
     joined = Reduce((partial,), "add", (Literal(0.0, Float),), (BY,), (), False, ZERO, ONE, "t1")
-    groups = spread_groups(joined, const(threads), const(8))
+    groups = scatter_groups(joined, const(threads), const(8))
     assert len(loops) == (2 if groups else max(1, elements // threads))

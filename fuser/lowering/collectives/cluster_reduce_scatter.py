@@ -1,9 +1,9 @@
-"""Joining several results of a block across the blocks of a cluster, a thread for each. Part of the pass expand_collectives.
+"""Reduce-scatter across the blocks of a cluster: a thread for each of several results. Part of the pass expand_collectives.
 
-Before: E results for each of L lanes of each of C blocks lie in shared memory (see spread_joins)
+Before: E results for each of L lanes of each of C blocks lie in shared memory (see block_reduce_scatter)
 After:  thread p of a lane stores result p % E into a slot of block p // E, p + threads of a lane into the next one's, ...;
-        when all have come, one thread of each result and lane, or a few of a warp, join the C slots, and all threads read
-        what they have found
+        when all have arrived, one thread of each result and lane, or a few of a warp, join the C slots, and all threads read
+        the results
 
 Without this each thread would store all E results of its lane and join all of them, C - 1 divisions one after another for each.
 Slots are used as `expand_cluster` says.
@@ -33,12 +33,12 @@ from fuser.ir.kernel import (
     Store,
     Value,
 )
+from fuser.lowering.collectives.block_reduce_scatter import Joined, Scatter
 from fuser.lowering.collectives.expand_block import BlockReduces
-from fuser.lowering.collectives.spread_joins import Joined, Spread
-from fuser.lowering.collectives.warp_joins import join_in_warps, warp_width
+from fuser.lowering.collectives.segmented_warp_reduce import segmented_warp_reduce, warp_width
 
 
-def exchange_spread(
+def exchange_scattered(
     reduces: Mapping[Reduce, Joined],
     size: int,
     rank: Int,
@@ -59,24 +59,24 @@ def exchange_spread(
     turn = ZERO if execution is None else execution % sets
     found = {
         r: tuple(
-            Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * size * joined.spread.lanes * sets)
+            Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * size * joined.scatter.lanes * sets)
             for p in r.partials
         )
         for r, joined in reduces.items()
     }
 
     def slot(r: Reduce, i: int, element: Int, rank: Int) -> Int:
-        s = reduces[r].spread
+        s = reduces[r].scatter
         return ((turn * r.partials[i].size + element) * size + rank) * s.lanes + s.lane
 
     slots = [b for buffers in found.values() for b in buffers]
     told = counter_of(slots) if execution is ZERO else None
     # Live while others still read what the block itself has found: they share no bytes, which would take a barrier.
-    results = {r: block.scratch(r, joined.spread.lanes) for r, joined in reduces.items()}
+    results = {r: block.scratch(r, joined.scatter.lanes) for r, joined in reduces.items()}
     stmts: list[Stmt] = [Allocate(b) for b in (*slots, *(b for made in results.values() for b in made))]
     stmts += [] if told is None else [Allocate(told.told), told]
     for r, joined in reduces.items():
-        s = joined.spread
+        s = joined.scatter
         work = joins.axes.symbol("work", const(s.size * size))
         element, peer = work % s.size, work // s.size
         stores: list[Stmt] = []
@@ -92,7 +92,7 @@ def exchange_spread(
         stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     reads: list[Stmt] = []
     for r, joined in reduces.items():
-        s, number = replace(joined.spread, width=1), joins.axes.number()
+        s, number = replace(joined.scatter, width=1), joins.axes.number()
         s = replace(s, width=warp_width(r, s, size))
         own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, const(1)) for p in r.partials)
         at = [ZERO if s.common(i) else s.element for i in range(len(own))]
@@ -100,14 +100,14 @@ def exchange_spread(
         def part(i: int, _: Int, k: Int, r: Reduce = r, at: list[Int] = at) -> Value:
             return Load(found[r][i], slot(r, i, at[i], k))
 
-        def read(i: int, e: Int, r: Reduce = r, s: Spread = s) -> list[Stmt]:
+        def read(i: int, e: Int, r: Reduce = r, s: Scatter = s) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(results[r][i], e * s.lanes + s.lane))]
 
         one = replace(r, partials=own)
         stmts += [Allocate(b) for b in own]
         joining: list[Stmt] = []
         if s.width > 1:
-            stmts += join_in_warps(joins, one, s, size, lambda i, k, part=part: part(i, ZERO, k))
+            stmts += segmented_warp_reduce(joins, one, s, size, lambda i, k, part=part: part(i, ZERO, k))
         else:
             joining += joins.join_all(one, part, const(size), unroll=True)
         for i, (b, result) in enumerate(zip(own, results[r], strict=True)):

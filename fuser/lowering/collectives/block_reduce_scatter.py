@@ -1,13 +1,13 @@
-"""Joining parts of several results by all threads of a block. Part of the pass expand_collectives.
+"""Reduce-scatter in a block: all its threads join the parts of several results. Part of the pass expand_collectives.
 
-A block of T threads has P parts of each of E results for each of L lanes: a thread has one result of a lane, and joins
-P * E * L / T of its parts. What the groups of threads have found lies in shared memory then, and one thread of each result and
-lane joins that: two short chains in the place of one of P parts that T - E * L threads watch.
+A block of T threads has P parts of each of E results for each of L lanes. Each thread takes one result of one lane, and joins
+P * E * L / T of its parts. The groups of threads store what they found to shared memory, and one thread of each result
+and lane, its owner, joins that: two short chains in place of one of P parts that T - E * L threads would watch.
 
     group g of G = T / (E * L):  found[e, g, lane] = parts g, g + G, ...   (or g * P / G, ... for parts in order)
     group 0:                     result[e, lane] = found[e, 0, lane] ... found[e, G - 1, lane]
 
-The order of additions is fixed, so results repeat.
+The order of additions is fixed, so that results repeat.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
 
 
 @record(eq=False)
-class Spread:
+class Scatter:
     """Where a thread stands among those that join: `position` among those of its lane; groups * size of them have work.
 
     threads       of a lane
@@ -38,7 +38,7 @@ class Spread:
     lane, lanes   the lane, and how many there are
     common        whether partial i is one count for all results
     in_warps      the threads of a lane stand `lanes` apart in whole warps
-    width         neighbours of a lane that join a result together, by shuffles (`warp_joins`)
+    width         neighbours of a lane that join a result together, by shuffles (`segmented_warp_reduce`)
     """
 
     position: Int
@@ -83,7 +83,7 @@ class Joined:
     results   in shared memory: element e of a lane at e * lanes + lane
     """
 
-    spread: Spread
+    scatter: Scatter
     phases: tuple[list[Stmt], ...]
     owner: Cond
     stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
@@ -95,7 +95,7 @@ class Joined:
         return [s for phase in self.phases for s in phase]
 
 
-def spread_groups(r: Reduce, threads: Int, lanes: Int) -> int:
+def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
     """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
 
     As many parts for each: their number divides that of the threads. A single result has threads to spare if it has lanes and
@@ -122,16 +122,16 @@ def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
     return few or parts <= groups
 
 
-def spread_join(
+def block_reduce_scatter(
     r: Reduce,
-    spread: Spread,
+    scatter: Scatter,
     first: Callable[[Reduce, list[Int]], list[Stmt]],
     join: Join,
     scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
     each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
     number: Callable[[], int],
     *,
-    is_told: bool = True,
+    reaches_all: bool = True,
 ) -> Joined:
     """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
     are told nobody but the owners.
@@ -143,38 +143,38 @@ def spread_join(
     alone = number()
     own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
     one = replace(r, partials=own)
-    found = scratch(r, spread.lanes * spread.groups) if spread.groups > 1 else ()
-    results = scratch(r, spread.lanes) if is_told else ()
-    at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
+    found = scratch(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
+    results = scratch(r, scatter.lanes) if reaches_all else ()
+    at = [ZERO if scatter.common(i) else scatter.element for i in range(len(own))]
 
     def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
         stmts: list[Stmt] = []
         for i, (b, target) in enumerate(zip(own, into, strict=True)):
             store = Store(target, place(i, at[i]), Load(b, ZERO))
-            alike = If(equal(spread.element, 0), (store,), role=Role.owner)
-            stmts.append(alike if spread.common(i) else store)
+            alike = If(equal(scatter.element, 0), (store,), role=Role.owner)
+            stmts.append(alike if scatter.common(i) else store)
         return stmts
 
     def part(i: int, _: Int, k: Int) -> Value:
-        return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
+        return Load(found[i], (at[i] * scatter.groups + k) * scatter.lanes + scatter.lane)
 
     together: list[Stmt] = []
-    last = join(one, part, spread.groups) if spread.groups > 1 else first(one, at)
-    if spread.width > 1:
+    last = join(one, part, scatter.groups) if scatter.groups > 1 else first(one, at)
+    if scatter.width > 1:
         together, last = last, []
-    if is_told:
-        last += stored(results, lambda _, e: e * spread.lanes + spread.lane)
+    if reaches_all:
+        last += stored(results, lambda _, e: e * scatter.lanes + scatter.lane)
 
     def read(i: int, e: Int) -> list[Stmt]:
-        return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
+        return [Store(r.partials[i], e, Load(results[i], e * scatter.lanes + scatter.lane))]
 
     work: list[Stmt] = []
-    if spread.groups > 1:
+    if scatter.groups > 1:
         work += first(one, at)
-        work += stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane)
-    busy = less(spread.position, spread.groups * spread.size)
-    all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
-    owner = spread.owner
+        work += stored(found, lambda _, e: (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane)
+    busy = less(scatter.position, scatter.groups * scatter.size)
+    all_busy = prove_less_equal(scatter.threads, const(scatter.groups * scatter.size))
+    owner = scatter.owner
     in_groups: list[Stmt] = [
         *(Allocate(b) for b in (*own, *found)),
         *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
@@ -185,4 +185,4 @@ def spread_join(
         *together,
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
     ]
-    return Joined(spread, (in_groups, by_owners, each(r, read) if is_told else []), owner, stored, results)
+    return Joined(scatter, (in_groups, by_owners, each(r, read) if reaches_all else []), owner, stored, results)

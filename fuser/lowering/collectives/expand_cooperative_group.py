@@ -1,13 +1,13 @@
-"""Reductions across the blocks of a group of the grid, all of which go on with the result.
+"""Reductions across the blocks of a cooperative group of the grid, all of which go on with the result.
 
 Before: every thread of a block of whole warps holds its own partials of Reduces over all threads and over a grid axis
-After:  the warps of a block leave theirs in shared memory, and its first warp joins them, a lane for each. It publishes what
-        the block has: one lane stores it into the block's place in a workspace, fences, and counts up the group's counter.
-        Once that has come to what all blocks of the group make it, the warp reads the places, a lane for each, joins them
-        by butterflies, so results repeat, and leaves the result in shared memory for the other warps.
+After:  the warps of a block store theirs to shared memory, and its first warp joins them, a lane for each. It publishes what
+        the block has: one lane stores it into the block's place in a workspace, fences, and increments the group's counter.
+        Once the counter has reached what all blocks of the group make it, the warp reads the places, a lane for each, joins
+        them by `warp_all_reduce`, so that results repeat, and stores the result to shared memory for the other warps.
 
 Every execution has places of its own, and the counter only grows: nothing is used again while a block may still read it. At
-the end of the kernel each block counts up one of its group's counters once more, and the last one sets all of them back.
+the end of the kernel each block increments one of its group's counters once more, and the last one resets all of them.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from fuser.ir.kernel import (
     Value,
     WarpBarrier,
 )
-from fuser.lowering.collectives.butterflies import butterflies
 from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
-from fuser.lowering.collectives.scatter_lanes import may_scatter, scatter
 from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
+from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, reduce_scatter
 from fuser.lowering.combiners.join_partials import Joins
 from fuser.lowering.parallel_axes import WARP, guarded
 
 _LEVEL_2 = CacheOp["global"]
 
 
-class GroupReduces:
+class CooperativeGroupReduces:
     """Statements of reductions over the blocks of a group and all threads of each."""
 
     def __init__(self, joins: Joins, workspaces: Workspaces, semaphores: Semaphores) -> None:
@@ -96,11 +96,11 @@ def _exchange(
     warps      of a block
     counter    index of the group's counter in `counters`
     """
-    if warps > 1 and all(may_scatter(r) for r in reduces):
+    if warps > 1 and all(may_reduce_scatter(r) for r in reduces):
         return _exchange_many(reduces, parts, warps, counters, counter, joins)
     thread, number = joins.axes.thread, joins.axes.number()
     lane = thread % WARP
-    stmts: list[Stmt] = [s for r in reduces for s in butterflies(joins, r, WARP)]
+    stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(joins, r, WARP)]
     alone: list[Stmt] = []
     if warps > 1:
         slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
@@ -162,7 +162,7 @@ def _exchange_many(
     left: dict[Cond, list[Stmt]] = {}
     for r, p in zip(reduces, parts, strict=True):
         size = r.partials[0].size
-        scattered, mine = scatter(joins, r, lane)
+        scattered, mine = reduce_scatter(joins, r, lane)
         one, element = mine.one, mine.element
         stmts += scattered
         is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
@@ -255,7 +255,7 @@ def _asked_and_joined(
             asked += [Allocate(b) for b in held]
             joined += joins.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
         asked += loads
-    return asked, [*joined, *butterflies(joins, r, WARP)]
+    return asked, [*joined, *warp_all_reduce(joins, r, WARP)]
 
 
 def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
@@ -324,7 +324,7 @@ def _joined(
         if start + WARP > parts:
             more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
         stmts += more
-    return [*stmts, *butterflies(joins, r, WARP, keeps_rest=True)]
+    return [*stmts, *warp_all_reduce(joins, r, WARP, keeps_rest=True)]
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

@@ -12,7 +12,7 @@ from fuser.ir.integers import ONE, ZERO, const
 from fuser.ir.kernel import Buffer, For, Kernel, Literal, Load, Reduce, Shuffle, Store, walk
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.collectives.spread_joins import spread_groups
+from fuser.lowering.collectives.block_reduce_scatter import scatter_groups
 from tests.harness import NARROW, Lowered, check, integers
 from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, Case, schedule_axes
 from tests.mutation import Judge, Verdict, What, describe, mutants
@@ -77,18 +77,18 @@ def longest_chain(kernel: Kernel) -> int:
     ],
 )
 def test_groups(threads: int, size: int, groups: int) -> None:
-    assert spread_groups(results_of("add", Float, size), const(threads), const(8)) == groups
+    assert scatter_groups(results_of("add", Float, size), const(threads), const(8)) == groups
 
 
 def test_one_result_of_one_lane_has_no_groups() -> None:
-    assert spread_groups(results_of("add", Float, 1), const(32), ONE) == 0
+    assert scatter_groups(results_of("add", Float, 1), const(32), ONE) == 0
 
 
 @pytest.mark.parametrize("combine", ["welford", "welford_exact"])
 def test_statistics_of_one_column_of_doubles_are_pooled_at_once(combine: str) -> None:
     """In two steps they were rounded twice: variances of columns were off by 2.33 units where plain arithmetic is by 1.60."""
-    assert spread_groups(results_of(combine, DataType.Double, 1), const(64), const(8)) == 0
-    assert spread_groups(results_of(combine, Float, 1), const(64), const(8)) == 8
+    assert scatter_groups(results_of(combine, DataType.Double, 1), const(64), const(8)) == 0
+    assert scatter_groups(results_of(combine, Float, 1), const(64), const(8)) == 8
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])

@@ -25,7 +25,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.runtime import nvrtc
 from tests.harness import Lowered, check, integers, run
-from tests.lowering.collectives.test_spread_joins import columns
+from tests.lowering.collectives.test_block_reduce_scatter import columns
 
 GY = ParallelType.grid_y
 

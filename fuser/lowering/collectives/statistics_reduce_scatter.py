@@ -1,8 +1,8 @@
-"""Statistics of several elements over the lanes of a warp: each lane ends up with some of them. Part of expand_collectives.
+"""Reduce-scatter of statistics over the lanes of a warp: each lane ends up with some elements. Part of expand_collectives.
 
-The same sums as `butterflies` makes of (mean, m2, count), and the same bits; but lanes of a pair send each other half of what
-they have, and join the other half, so that n elements take n shuffles of each sum in place of n for every step. The
-differences from the first lane's mean are of all elements, the division and what follows of those that are left.
+The same sums as `warp_all_reduce` makes of (mean, m2, count), and the same bits. But the lanes of a pair send each other half
+of their elements, and join the other half, so that n elements take n shuffles of each sum in place of n for every step. The
+differences from the first lane's mean are taken of all elements, the divisions of those that are left.
 
     lane l of 32, of which `stride` beside one another have values of their own; g = l // stride of G = 32 // stride
     n elements, a power of two: lane l has elements g * n / G ... (g + 1) * n / G - 1, or, if n < G, element g * n // G
@@ -47,7 +47,7 @@ class OwnStatistics:
     copies: int
 
 
-def may_scatter_statistics(r: Reduce, stride: int) -> bool:
+def may_reduce_scatter_statistics(r: Reduce, stride: int) -> bool:
     """Whether lanes `stride` apart can have elements of their own, and that saves something."""
     size = r.partials[0].size
     if r.combine != "welford" or r.partials[0].dtype.is_complex or not is_common(r, 2) or not size.is_const:
@@ -55,7 +55,7 @@ def may_scatter_statistics(r: Reduce, stride: int) -> bool:
     return size.value > 1 and size.value & (size.value - 1) == 0 and stride < WARP
 
 
-def scatter_statistics(joins: Joins, r: Reduce, stride: int) -> tuple[list[Stmt], OwnStatistics]:
+def statistics_reduce_scatter(joins: Joins, r: Reduce, stride: int) -> tuple[list[Stmt], OwnStatistics]:
     """Statements for all lanes of a warp, and what each has then; the count of `r` is that of all lanes."""
     mean, m2, count = r.partials
     name, real, dtype, integral = f"{r.name}_s{joins.axes.number()}", m2.dtype, mean.dtype, compute_dtype(count.dtype)

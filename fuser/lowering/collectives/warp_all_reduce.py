@@ -1,16 +1,16 @@
-"""Reductions over the lanes of a warp, by shuffles. Part of the pass expand_collectives.
+"""All-reduce over the lanes of a warp, by butterfly shuffles. Part of the pass expand_collectives.
 
-Every lane exchanges its partials with the lane whose number differs in one bit, joins, and goes on with the next bit: in the
-end all lanes have the same bits. The count that the elements of statistics have in common is exchanged once.
+Each lane exchanges its partials with the lane whose number differs in one bit, joins them, and continues with the next bit: in
+the end all lanes have the same bits. The count that the elements of statistics have in common is exchanged once.
 
 Statistics (mean, m2, n) become sums first, of what is known of each lane's values as differences from a mean that all know:
 
     d = mean - mean of the first lane;  a = n d;  b = m2 + n d^2;  n
     mean = mean of the first lane + a / n;  m2 = b - a^2 / n, and not below 0
 
-so that a step is three additions and no step divides. That mean is one of those that are joined: b is at most as many times m2
-as lanes are joined (and those before them), which is what its rounding counts for. The first lane has the first values along
-the reduced axes, so it has some if any lane has.
+so that a step is three additions, and no step divides. That mean is one of those that are joined, so that b is at most as many
+times m2 as lanes are joined (and lanes before them), which bounds its rounding. The first lane has the first values along the
+reduced axes: it has some if any lane has.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fuser.lowering.combiners.shifted_sums import SHIFTED, to_first_lane
 from fuser.lowering.combiners.welford import temporary
 
 
-def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
+def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
     """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart.
 
     keeps_rest   what the additions of totals of exponentials lose is not lost, where those are to be exact
@@ -81,7 +81,7 @@ def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bo
 
     def alone(partial: int, combine: str) -> list[Stmt]:
         one = replace(r, partials=(r.partials[partial],), identity=(r.identity[partial],), combine=combine)
-        return butterflies(joins, one, width, stride)
+        return warp_all_reduce(joins, one, width, stride)
 
     return [
         Allocate(old),
@@ -100,7 +100,7 @@ def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int)
     return [
         Allocate(lost),
         *joins.elements(r, lambda e: [Store(lost, e, zero, Role.initialise)]),
-        *butterflies(joins, both, width, stride),
+        *warp_all_reduce(joins, both, width, stride),
         *joins.elements(r, lambda e: finish_sum(total, lost, e, name)),
     ]
 
@@ -165,7 +165,7 @@ def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[S
     added = replace(r, partials=r.partials[:3], identity=r.identity[:3], combine=MOMENTS)
     return [
         *to_first_lane(r.partials, first, lambda make: joins.elements(r, make), number, width),
-        *butterflies(joins, added, width, stride),
+        *warp_all_reduce(joins, added, width, stride),
     ]
 
 

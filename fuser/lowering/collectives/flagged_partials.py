@@ -1,13 +1,13 @@
-"""Single results of all blocks of a kernel, posted to the last one by number. Part of the pass expand_collectives.
+"""Reductions over the grid by flagged stores: single results that all blocks send to the last one. Part of expand_collectives.
 
 Before: a Reduce over the grid whose result one block goes on with, of one value or a few for each block
-After:  one thread of every block posts what the block has: pairs of words, the bits and a flag. The last block by number posts
-        nothing: its threads wait for the posts of the others, all at once, and join them in block order, so results repeat.
-        It leaves their places empty.
+After:  one thread of every block stores the partial results with a flag: pairs of words, the bits and the flag, as in the LL
+        protocol of NCCL (`Post`). The last block by number stores nothing: its threads wait for the flags of the others, all at
+        once, join the values in block order, so that results repeat, and clear the flags.
 
 That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
-to a counter, a barrier and reads of the partials follow one another: 2300 cycles, with posts 1000 (H200). A block waits, which
-others must have room beside: only one does, or those of one cluster.
+to a counter, a barrier and reads of the partials follow one another: 2300 cycles, against 1000 here (H200). A block that waits
+needs the others to be resident beside it: only one block waits, or those of one cluster.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fuser.ir.kernel import (
     Store,
     post_words,
 )
-from fuser.lowering.collectives.butterflies import butterflies
 from fuser.lowering.collectives.expand_block import BlockReduces
 from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, is_one
 
 MOST_POSTS = 1024
@@ -47,7 +47,7 @@ _OWN_POSTS = 4
 _MOST_AT_ONCE = 16
 
 
-class PostedReduces:
+class FlaggedReduces:
     """Statements of reductions over the grid by posts.
 
     cluster     blocks of a cluster along a grid axis
@@ -146,7 +146,7 @@ class PostedReduces:
             whole = tuple(replace(r, block_axes=tuple(axes.active), copy_axes=()) for r in reduces)
             return [*stmts, *self._block.expand(whole)]
         for r in reduces:
-            stmts += butterflies(self._joins, r, min(WARP, _power(blocks.hi)), keeps_rest=True)
+            stmts += warp_all_reduce(self._joins, r, min(WARP, _power(blocks.hi)), keeps_rest=True)
         return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
 
     def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:

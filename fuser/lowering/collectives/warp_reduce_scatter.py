@@ -1,7 +1,8 @@
-"""Many sums over the lanes of a warp at once: each lane ends up with one of them. Part of the pass expand_collectives.
+"""Reduce-scatter over the lanes of a warp: of many sums, each lane ends up with one. Part of the pass expand_collectives.
 
-Butterflies take five steps for each value, and all lanes end with all values. Here lanes of a pair send each other half of what
-they have, and join the other half: n values take n shuffles in place of 5 n. What is left goes on as one value by butterflies.
+An all-reduce takes five steps for each value, and all lanes end with all values. Here the lanes of a pair send each other half
+of their values, and join the other half: n values take n shuffles in place of 5 n. What is left goes on as one value by
+`warp_all_reduce`.
 
     lane l of 32 has elements 0 .. n - 1          n a power of two up to 32, elements that are missing are identities
     16 apart   lanes below 16 keep elements 0 .. n/2 - 1, the others n/2 .. n - 1; and so on with half of them, 8 apart
@@ -48,13 +49,13 @@ class Scattered:
     copies: int
 
 
-def may_scatter(r: Reduce) -> bool:
+def may_reduce_scatter(r: Reduce) -> bool:
     """Whether the elements of a reduction can go to lanes of their own, and are enough for that."""
     size = r.partials[0].size
     return size.is_const and LEAST <= size.value <= WARP and r.combine not in EXP_SUMS and not is_common(r, 2)
 
 
-def scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
+def reduce_scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
     """Statements for all lanes of a warp, and what each has then."""
     size = r.partials[0].size.value
     count = 1 << (size - 1).bit_length()

@@ -1,11 +1,11 @@
-"""Pairs (total, rest) of Floats that the lanes of warps join as Doubles. Part of the pass expand_collectives.
+"""Promoted accumulators: pairs (total, rest) of Floats that the lanes of warps join as Doubles. Part of expand_collectives.
 
     Before: Reduce((t11, t11_rest), compensated_add) over neighbouring threads of a block
     After:  wide = t11 + t11_rest;  Reduce((wide,), add);  t11 = Float(wide);  t11_rest = Float(wide - t11)
 
-A step of the join of two pairs is two shuffles and seven additions, six of which wait for one another; of Doubles it is the
-same shuffles and one addition. A Double holds more digits than the pair. What is not finite has no rest that is a number, and
-is joined without it, so that it becomes what plain sums would.
+A step that joins two pairs takes two shuffles and seven additions, six of which depend on one another. A step of Doubles takes
+the same shuffles and one addition, and a Double holds more digits than the pair. A value that is not finite has no
+number as its rest: it is joined without one, so that it becomes what plain sums would.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fuser.lowering.parallel_axes import WARP, ParallelAxes
 Double, Float = DataType.Double, DataType.Float
 
 
-def is_joined_wide(r: Reduce, axes: ParallelAxes, *, are_posted: bool = False) -> bool:
-    """Whether threads of a warp that are neighbours join pairs of Floats, and go on with the result. `are_posted`: or those of
+def is_promoted(r: Reduce, axes: ParallelAxes, *, are_flagged: bool = False) -> bool:
+    """Whether threads of a warp that are neighbours join pairs of Floats, and go on with the result. `are_flagged`: or those of
     blocks, which post it.
 
     Blocks of a group or a cluster have lanes for each of many rows, and join few pairs a thread: as Doubles they take as long.
     """
-    if r.combine != COMBINE or r.partials[0].dtype is not Float or (r.grid_axes and not are_posted) or r.cluster_axes:
+    if r.combine != COMBINE or r.partials[0].dtype is not Float or (r.grid_axes and not are_flagged) or r.cluster_axes:
         return False
     reduced = [p for p in axes.active if p in r.block_axes]
     count, total = axes.count_of(reduced), axes.block_threads
@@ -40,16 +40,16 @@ def is_joined_wide(r: Reduce, axes: ParallelAxes, *, are_posted: bool = False) -
     return count.value >= WARP and total.value % WARP == 0
 
 
-def widened(
-    reduces: Sequence[Reduce], axes: ParallelAxes, joins: Joins, *, are_posted: bool = False
+def promoted(
+    reduces: Sequence[Reduce], axes: ParallelAxes, joins: Joins, *, are_flagged: bool = False
 ) -> tuple[list[Stmt], list[Reduce], list[Stmt]]:
-    """Statements before, the reductions to be made, and statements behind them. `are_posted`: blocks post what
+    """Statements before, the reductions to be made, and statements behind them. `are_flagged`: blocks post what
     they have."""
     before: list[Stmt] = []
     after: list[Stmt] = []
     made: list[Reduce] = []
     for r in reduces:
-        if not is_joined_wide(r, axes, are_posted=are_posted):
+        if not is_promoted(r, axes, are_flagged=are_flagged):
             made.append(r)
             continue
         total, rest = r.partials

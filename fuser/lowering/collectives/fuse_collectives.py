@@ -1,4 +1,4 @@
-"""Which reductions of a body meet, and where. Part of the pass expand_collectives.
+"""Fuse collectives: which reductions of a body are expanded together, and where. Part of the pass expand_collectives.
 
 Reductions over the same threads share a barrier, those over the same blocks a semaphore.
 """
@@ -16,7 +16,7 @@ from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 
 
-def gather_reduces(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
+def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
     """The statements, with reductions that meet brought together in a tuple. Bodies of loops and tests stay as they are."""
     return _joined(_gathered(body))
 

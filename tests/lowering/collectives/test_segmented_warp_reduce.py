@@ -16,8 +16,8 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import ONE, ZERO, const, symbol
 from fuser.ir.kernel import Buffer, Literal, Reduce
-from fuser.lowering.collectives.spread_joins import Spread
-from fuser.lowering.collectives.warp_joins import warp_width
+from fuser.lowering.collectives.block_reduce_scatter import Scatter
+from fuser.lowering.collectives.segmented_warp_reduce import warp_width
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.simulator.device import SimulatorDevice
@@ -59,7 +59,7 @@ def statistics(dtype: DataType = Float, combine: str = "welford") -> Reduce:
 def test_how_many_join_a_result(lanes: int, threads: int, size: int, parts: int, width: int) -> None:
     position = symbol("position", 0, threads - 1)
     lane = symbol("lane", 0, lanes - 1)
-    spread = Spread(position, const(threads), size, 1, lane, const(lanes), lambda i: i == 2, in_warps=True)
+    spread = Scatter(position, const(threads), size, 1, lane, const(lanes), lambda i: i == 2, in_warps=True)
     assert warp_width(statistics(), spread, parts) == width
     for other in (statistics(Double), statistics(combine="add")):
         assert warp_width(other, spread, parts) == 1
