@@ -4,75 +4,73 @@ A cluster has two ways: each block has some columns of all rows, and the statist
 rows, and the sums of columns are exchanged. Either is one step through shared memory, in the place of a wait of the whole grid.
 Rows that no block holds lie over all blocks of the grid, which exchange the statistics of some rows at a time.
 
-All times are microseconds. They are what 35 shapes of nine gradients of layer norm took on an H200 (BFloat16, Float and Double,
-5.6 to 19 us), off by a tenth at most where a shape is close to the best.
+All times are microseconds. Cycles, instructions and waits that code takes are as fitted to what 35 shapes of nine gradients of
+layer norm took on an H200 (BFloat16, Float and Double, 5.6 to 19 us), off by a tenth at most where a shape is close to the
+best; how long those are says the device.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.analysis.sides import Load
 from fuser.schedule.cost.room_for_exchanges import BESIDE_COLUMNS
 
-LAUNCH = 3.3
-"""An empty kernel."""
-LATENCY, PER_BLOCK = 1.75, 0.02
-"""From the first load to the last store, beside what follows, and what each block of the cluster adds."""
-OF_NEXT_ROW = 0.2
-"""For each row of a thread but the first, which has code of its own (H200: bf16 9x3072 5.8 us, two rows a thread 6.2)."""
-ELEMENT, DOUBLE_ELEMENT = 1.38e-4, 4.5e-4
-"""A block's time for an element of a row."""
-ELEMENT_ALONE, DOUBLE_ALONE, ACCESS_ALONE = 1.2e-2, 3.6e-2, 2e-2
-"""A thread's for an element and for an access, however few others there are."""
-JOIN = 9.3e-4
-"""For a value that a warp's lanes, or the blocks, join in one step; as much again for each of its other operations."""
+OF_NEXT_ROW = 350
+"""Cycles for each row of a thread but the first, which has code of its own (H200: bf16 9x3072 5.8 us, two rows a thread
+6.2)."""
+ELEMENT, DOUBLE_ELEMENT = 31, 50
+"""Instructions of a thread for an element of a row; operations on Doubles, for one of those."""
+ELEMENT_ALONE, DOUBLE_ALONE, ACCESS_ALONE = 21, 63, 35
+"""Cycles of a thread for an element and for an access, however few others there are."""
+JOIN = 6.5
+"""Instructions of a warp for a value that its lanes, or the blocks, join in one step; as much again for each of its other
+operations."""
 WARPS_ALONE = 4
 """Warps that join in the time of one."""
 PAIR, DOUBLE = 3.0, 1.5
 """Steps of a total with what its roundings lost, and of a Double."""
-STORE = 2.9e-4
-"""For a value stored into another block."""
-SUM_UP = 3.4e-5
-"""For a sum of a column that a thread leaves for the others of its block."""
-WHOLE_GRID = 8.5
-"""What a kernel takes in which blocks of the whole grid wait for one another, or two kernels, beside the bytes."""
-DEVICE_RATE = 4.1e6
-"""Bytes a microsecond of a whole device."""
-TWO_KERNELS_RATE = 1.4e6
-"""What two kernels move, one for the rows and one for the columns, one after the other."""
-SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE, DOUBLE_PAIRS_RATE = 5.7, 0.15, 2.27e6, 1.95e6
-"""Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
-other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us; of 0.2 to 5 MB, on the same processors, 5.8 to 8.7)."""
+STORE = 2
+"""Instructions of a warp for a value stored into another block."""
+SUM_UP = 7.6
+"""Instructions of a thread for a sum of a column that it leaves for the others of its block."""
+IN_GRID = 2
+"""Exchanges of a kernel in which blocks of the whole grid wait for one another."""
+TWO_KERNELS_RATE = 0.33
+"""Of the memory's rate, what two kernels move, one for the rows and one for the columns, one after the other."""
+OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE, DOUBLE_PAIRS_RATE = 262, 0.53, 0.455
+"""Cycles that two such kernels that run side by side take more with Doubles, and what they move of the memory's rate: one finds
+in a cache what the other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us; of 0.2 to 5 MB, on the same processors,
+5.8 to 8.7)."""
 BY_ELEMENT = {2: 0.55, 4: 0.75, 8: 0.75}
 """The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one
 kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
-MANY_BY_ELEMENT = 2.2
-"""Microseconds that they take longer where rows begin anywhere and are many: blocks share columns (H200: bf16 1800x257 11.1 us,
-3000x257 12.1, f32 2500x257 13.9, 3007x64 9.0; 4x50257 8.3)."""
-EXACT = 0.25
-"""What a cluster may be estimated to take longer than those: it is known better."""
+MANY_BY_ELEMENT = 0.67
+"""Launches as long as what they take longer where rows begin anywhere and are many: blocks share columns (H200: bf16 1800x257
+11.1 us, 3000x257 12.1, f32 2500x257 13.9, 3007x64 9.0; 4x50257 8.3)."""
+EXACT = 0.075
+"""Launches as long as what a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
 """The part of their time that a group is expected to take at most: estimates are coarse."""
 RELATIVE = 0.87
 """What a group takes of what is estimated, beside two kernels side by side (H200: fifteen shapes, 0.8 to 1.02)."""
 MARGIN = 1.12
 """Registers of a thread of a group, over those that are counted."""
-MEETING, OF_WARP = 2.75, 0.02
-"""An exchange of all blocks of the grid, and what follows it; what each warp of a block adds, which has sums to join (H200:
-bf16 3x250003 in 960 threads 9.73 us, in 640 and 480 9.34, in 320 9.28)."""
-OF_ROW, OF_PAIRS, OF_DOUBLES = 0.15, 0.25, 0.06
-"""What each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
-HIDDEN = 1.3
-"""What is saved of each where the next rows come meanwhile."""
-WARP = 32
+IN_BLOCK, OF_WARP = 3, 35
+"""Exchanges of a block about one of all blocks of the grid; cycles that each warp of a block adds, which has sums to join
+(H200: bf16 3x250003 in 960 threads 9.73 us, in 640 and 480 9.34, in 320 9.28)."""
+OF_ROW, OF_PAIRS, OF_DOUBLES = 262, 437, 105
+"""Cycles that each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
+HIDDEN = 1.45
+"""Of what a block waits for memory, what is saved of each where the next rows come meanwhile."""
 CLUSTERS = (2, 4, 8, 16)
-MEETING_OF_SHARED, OF_SHARED, DOUBLE_IN_SHARED = 3.6, 0.3, 2.2e-4
-"""The same where rows are copied to shared memory meanwhile, what each row adds, and a block's time for an element."""
+OF_SHARED, DOUBLE_IN_SHARED = 525, 25
+"""Where rows are copied to shared memory meanwhile: cycles that each row adds, and operations on Doubles for an element."""
 MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
 """Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
 MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
@@ -102,14 +100,16 @@ class ClusterShape:
     time: float
 
 
-def side_by_side_time(length: int, rows: int, vector: int, load: Load) -> float:
+def side_by_side_time(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> float:
     """What two kernels should take, one for the rows and one for the columns, that run side by side."""
-    base = SIDE_BY_SIDE + (OF_DOUBLE_PAIRS if load.is_double else 0.0)
+    # The second one begins while the first one waits, and has a cluster or the last of its blocks to join what there is.
+    base = device.launch + 2 * device.first_to_last + device.cluster_start
+    base += OF_DOUBLE_PAIRS * device.cycle if load.is_double else 0.0
     if vector == 1 and rows > length:
-        base += MANY_BY_ELEMENT
+        base += MANY_BY_ELEMENT * device.launch
     rate = DOUBLE_PAIRS_RATE if load.is_double else SIDE_BY_SIDE_RATE
     rate *= BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0
-    return base + rows * length * load.moved / rate
+    return base + rows * length * load.moved / (rate * device.memory_rate)
 
 
 def choose_cluster_shape(
@@ -117,12 +117,16 @@ def choose_cluster_shape(
 ) -> ClusterShape | None:
     """The shape that should take least time; None if no cluster holds all rows at once, or the whole grid should be faster, or
     what there is `otherwise`."""
-    best = min(WHOLE_GRID + rows * length * load.moved / DEVICE_RATE, otherwise + EXACT)
+    costs = _costs_on(device)
+    best = min(
+        whole_grid_time(device.sm_count, device) + rows * length * load.moved / device.memory_rate,
+        otherwise + EXACT * device.launch,
+    )
     found: ClusterShape | None = None
     for size in CLUSTERS:
         # No shape is faster than its elements.
-        of_elements = rows * length / size * (DOUBLE_ELEMENT if load.is_double else ELEMENT)
-        if size > device.max_cluster or LAUNCH + LATENCY + of_elements > best:
+        of_elements = rows * length / size * costs.element(load)
+        if size > device.max_cluster or costs.start + of_elements > best:
             continue
         for sharing, blocks in ((size, 1), (1, size)):
             own = -(-rows // blocks)
@@ -150,7 +154,9 @@ def choose_cluster_shape(
                         continue
                     if registers > rung_of(block)[1]:
                         continue
-                    time = _time(rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, load)
+                    time = _time(
+                        rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, load, costs
+                    )
                     if time < best:
                         best = time
                         found = ClusterShape(width, threads, batch, sharing, blocks, beside, at_once, registers, time)
@@ -181,18 +187,18 @@ def choose_group_shape(
     `apart`: what those take side by side, as far as each row has a cluster of its own. More rows wait for others there.
     """
     bytes_moved = rows * length * load.moved
-    best = WORTH * (WHOLE_GRID + bytes_moved / TWO_KERNELS_RATE)
+    best = WORTH * (whole_grid_time(device.sm_count, device) + bytes_moved / (TWO_KERNELS_RATE * device.memory_rate))
     if rows * CLUSTERS[-1] <= device.sm_count:
         best = min(best, apart / RELATIVE)
     found: GroupShape | None = None
-    if load.is_double and device.compute_capability >= (8, 0):
+    if load.is_double and device.copies_to_shared:
         found = _doubles_in_shared(length, rows, load, device)
         if found is not None and found.time < best:
             return found
         found = None
-    of_element = DOUBLE_ELEMENT if load.is_double else ELEMENT
-    of_element_alone = DOUBLE_ALONE if load.is_double else ELEMENT_ALONE
-    of_row = OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW
+    costs = _costs_on(device)
+    of_element, of_element_alone = costs.element(load), costs.element_alone(load)
+    of_row = (OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW) * costs.cycle
     # What the roundings of Doubles lose is kept from a row's statistics to its results.
     statistics = load.statistic_registers * (4 if load.is_double else 1)
     width = vector
@@ -217,10 +223,11 @@ def choose_group_shape(
                     continue
                 trips = -(-rows // at_once)
                 at_once = -(-rows // trips)
-                meeting = MEETING + OF_WARP * threads / WARP - (HIDDEN if ahead else 0.0)
-                of_thread = batch * (width * of_element_alone + ACCESS_ALONE)
+                meeting = _meeting(sharing, device) + OF_WARP * costs.cycle * threads / WARP
+                meeting -= HIDDEN * device.first_to_last if ahead else 0.0
+                of_thread = batch * (width * of_element_alone + costs.access_alone)
                 meeting += at_once * (of_row + max(length / sharing * of_element, of_thread))
-                time = LAUNCH + LATENCY + bytes_moved / DEVICE_RATE + trips * meeting
+                time = costs.start + bytes_moved / device.memory_rate + trips * meeting
                 if time < best:
                     best = time
                     registers = held + at_once * each
@@ -232,7 +239,7 @@ def choose_group_shape(
 def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -> GroupShape | None:
     """The same with rows of Doubles in shared memory, element by element: all of them, or two trips' of a few."""
     best: GroupShape | None = None
-    elements = -(-length // device.sm_count)
+    elements, start = -(-length // device.sm_count), _costs_on(device).start
     for batch in range(1, MOST_DOUBLES + 1):
         threads = -(-elements // (batch * WARP)) * WARP
         if not 2 * WARP <= threads <= THREADS_OF_DOUBLES:
@@ -251,9 +258,11 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
             if sharing < 2 or registers > rung_of(threads)[1] or places * at_once * row_bytes > room:
                 continue
             at_once = -(-rows // trips)
-            meeting = MEETING_OF_SHARED + at_once * OF_SHARED + at_once * length / sharing * DOUBLE_IN_SHARED
-            moving = at_once * length * load.moved / DEVICE_RATE
-            time = LAUNCH + LATENCY + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
+            # The first element of a row that is copied is waited for once more.
+            meeting = _meeting(sharing, device) + device.first_to_last + at_once * OF_SHARED * device.cycle
+            meeting += at_once * length / sharing * DOUBLE_IN_SHARED * device.fp64_time
+            moving = at_once * length * load.moved / device.memory_rate
+            time = start + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
             if best is None or time < best.time:
                 best = GroupShape(1, threads, batch, sharing, at_once, trips, trips > 1, registers, time, True)
     return best
@@ -294,6 +303,7 @@ def _time(
     side_by_side: int,
     rows: int,
     load: Load,
+    costs: _Costs,
 ) -> float:
     """What a shape should take, of which each block has so many `elements`."""
     step = DOUBLE if load.is_double else PAIR if load.pairs > 1 else 1.0
@@ -301,16 +311,67 @@ def _time(
     steps = math.log2(min(threads, WARP)) + math.log2(sharing)
     warps = threads * side_by_side / WARP
     columns = threads * batch * vector * load.sums * load.pairs
-    of_element, alone = (DOUBLE_ELEMENT, DOUBLE_ALONE) if load.is_double else (ELEMENT, ELEMENT_ALONE)
-    time = LAUNCH + LATENCY + PER_BLOCK * sharing * blocks + OF_NEXT_ROW * (rows - 1)
-    time += max(elements * of_element, rows * batch * (vector * alone + ACCESS_ALONE))
-    time += JOIN * max(warps, WARPS_ALONE) * values * steps * step
+    time = costs.start + costs.cluster_block * sharing * blocks + costs.next_row * (rows - 1)
+    alone = rows * batch * (vector * costs.element_alone(load) + costs.access_alone)
+    time += max(elements * costs.element(load), alone)
+    time += costs.join * max(warps, WARPS_ALONE) * values * steps * step
     if threads > WARP:
-        time += JOIN * warps * values * threads / WARP * step / 18
+        time += costs.join * warps * values * threads / WARP * step / 18
     if sharing > 1:
-        time += STORE * side_by_side * values * load.pairs * sharing
+        time += costs.store * side_by_side * values * load.pairs * sharing
     if side_by_side > 1:
-        time += SUM_UP * columns * side_by_side
+        time += costs.sum_up * columns * side_by_side
     if blocks > 1:
-        time += STORE * columns * blocks
+        time += costs.store * columns * blocks
     return time
+
+
+@record
+class _Costs:
+    """Microseconds on a device. `start`: a kernel that does nothing, with first loads and last stores of a cluster."""
+
+    cycle: float
+    start: float
+    cluster_block: float
+    next_row: float
+    elements: tuple[float, float]
+    elements_alone: tuple[float, float]
+    access_alone: float
+    join: float
+    store: float
+    sum_up: float
+
+    def element(self, load: Load) -> float:
+        """Of an SM, for an element."""
+        return self.elements[load.is_double]
+
+    def element_alone(self, load: Load) -> float:
+        """Of a thread, for an element."""
+        return self.elements_alone[load.is_double]
+
+
+@lru_cache(maxsize=16)
+def _costs_on(device: DeviceInfo) -> _Costs:
+    cycle = device.cycle
+    return _Costs(
+        cycle,
+        device.launch + device.first_to_last + device.cluster_start,
+        device.latencies.cluster_block_ns / 1e3,
+        OF_NEXT_ROW * cycle,
+        (ELEMENT * device.thread_time, DOUBLE_ELEMENT * device.fp64_time),
+        (ELEMENT_ALONE * cycle, DOUBLE_ALONE * cycle),
+        ACCESS_ALONE * cycle,
+        JOIN * device.issue_time,
+        STORE * device.issue_time,
+        SUM_UP * device.thread_time,
+    )
+
+
+def whole_grid_time(blocks: int, device: DeviceInfo) -> float:
+    """What a kernel takes in which so many blocks wait for one another, beside the bytes."""
+    return device.launch + device.first_to_last + IN_GRID * device.grid_exchange(blocks)
+
+
+def _meeting(blocks: int, device: DeviceInfo) -> float:
+    """An exchange of blocks of the grid, and what follows it in each."""
+    return device.grid_exchange(blocks) + IN_BLOCK * device.block_exchange

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.analysis.sides import Found, Load
+from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
 
-BESIDE, JOIN = 5.3, 3.0
-"""An empty kernel with its first loads and last stores; the wait of the whole grid and what follows it, beside the parts."""
-EACH_ROW, LEAST_ROW = 0.05, 1.2
-"""What a row takes beside its bytes, and at least: its threads wait for one another twice."""
+EACH_ROW, LEAST_ROW = 87.5, 2100
+"""Cycles that a row takes beside its bytes, and at least: its threads wait for one another twice."""
 TEMPORARIES, OF_DOUBLES = 8, 2
 """Registers beside those that are counted, and for each access of one Double, with a test and an address."""
 PIECES = 6
@@ -26,7 +25,6 @@ IDLE = 20
 """What threads without accesses are worse by (H200: bf16 4000x7168 58.4 us with (256, 7, 4), 66.5 with (320, 6, 4))."""
 LEAST_THREADS, MOST_THREADS, THREADS = 256, 512, 384
 """Of a block, and how many are best."""
-WARP = 32
 TRIPS = 2
 
 
@@ -50,7 +48,7 @@ def may_be_copied(found: Found, vector: int) -> bool:
 
 def choose_shared_rows(found: Found, device: DeviceInfo) -> SharedRows | None:
     """The shape that should take least time; None if no block holds two rows."""
-    if device.compute_capability < (8, 0):
+    if not device.copies_to_shared:
         return None
     best: tuple[float, SharedRows] | None = None
     vector = found.vector
@@ -92,11 +90,12 @@ def _shape(found: Found, vector: int, threads: int, batch: int, device: DeviceIn
 def shared_rows_time(length: int, rows: int, load: Load, device: DeviceInfo) -> float:
     """What rows take, one block on each processor."""
     blocks = min(device.sm_count, rows)
-    rate = RATE * device.memory_bytes_per_ns * 1e3
+    rate = RATE * device.memory_rate
     row = length * load.moved * device.sm_count / rate
     parts = blocks * length * load.sums * load.sum_bytes
     # Nothing overlaps with the first row.
-    return BESIDE + JOIN + 2 * parts / (1.5 * rate) + (rows / blocks + 1) * (max(row, LEAST_ROW) + EACH_ROW)
+    each = max(row, LEAST_ROW * device.cycle) + EACH_ROW * device.cycle
+    return whole_grid_time(blocks, device) + 2 * parts / (1.5 * rate) + (rows / blocks + 1) * each
 
 
 RATE = 0.96

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.analysis.sides import Load, size_registers
+from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.params import Refused
 
-WARP = 32
 BLOCKS = (256, 512)
 """Threads that a block has at least, if there are rows for them."""
 MOST_SIDE_BY_SIDE = 64
@@ -38,11 +38,11 @@ SUMMING_BLOCKS = 100
 MOST_TRIPS = 16
 """Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
 
-CYCLES = 1.75
-"""Of a processor in a nanosecond. It issues four instructions of warps in each, of which that part is reached:"""
-ISSUED = 4 * 0.83
-OPERATION = {2: 0.72, 4: 0.95, 8: 1.95}
-"""Instructions for one operation of an element, by its bytes: with what is computed again, and two turns for a Double."""
+ISSUED = 0.83
+"""The part of the instructions that a processor could issue which it does."""
+OPERATION = {2: 0.72, 4: 0.95, 8: 0.975}
+"""Instructions for one operation of an element, by its bytes, with what is computed again. Of a Double each takes so many
+turns as an SM has fewer lanes for these than for Floats."""
 ACCESS, ALONE = 8.0, 9.0
 """For an access to each input and output of full size; of one element, of which each has an address."""
 JOIN = {2: 3.5, 4: 8.9, 8: 12.7}
@@ -54,16 +54,11 @@ THROUGH_SHARED, OF_TRIP = 10.0, 3.0
 DEPENDENT = 2.7
 """Cycles from one instruction of a warp to its next."""
 JOIN_LATENCY = {2: 2.9, 4: 4.6, 8: 8.6}
-BARRIER = 36.0
-LATENCY = 783.0
-"""Cycles of a step of such a join beside those, of the barrier between warps, and of loads."""
+"""Cycles of a step of such a join beside those."""
 MEMORY_RATE = 1.2
 """What blocks would move if nothing else took time, of what the memory is said to."""
 OF_LIMITS, OF_MEMORY = 1.3, 2.1
 """Powers: of issue and latency, of both and the memory."""
-FIXED_NS, OF_BLOCK = 7500.0, 4.0
-"""A kernel's launch, the wait of the grid and the sums after it, without the bytes of parts, and what each block adds: all
-count themselves at one address, and parts are summed up one after another."""
 OF_COLUMN = 40.0
 """Cycles for a word of a column's sum that a thread has, and others of its block, too: they join when all trips are made."""
 PARTS_RATE = 0.75
@@ -165,7 +160,7 @@ def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load
     # Pairs of Floats become Doubles where lanes join them: that takes fewer temporaries.
     own = load.own_registers - (JOINED_WIDE if load.pairs > 1 else 0)
     registers = own + 8 * (side_by_side > 1) + batch * per_access
-    return -(-registers // 8) * 8
+    return -(-registers // REGISTER_STEP) * REGISTER_STEP
 
 
 def keeps_computed(shape: PassShape, vector: int, load: Load, device: DeviceInfo) -> bool:
@@ -190,7 +185,7 @@ def _itemsize(load: Load) -> int:
 def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
     """Registers that a thread may have if `per_sm` blocks are asked for: bounds are in blocks of the rung's size."""
     top, most = rung_of(block)
-    return min(most, device.registers_per_sm // (top * -(-per_sm * block // top)) // 8 * 8)
+    return min(most, device.registers_per_sm // (top * -(-per_sm * block // top)) // REGISTER_STEP * REGISTER_STEP)
 
 
 def pass_time(
@@ -216,26 +211,30 @@ def pass_time(
     if warps_of_row > 1:
         steps += (warps_of_row - 1).bit_length()
     accesses = batch * rows_at_once
-    instructions = accesses * (vector * load.operations * OPERATION[size] + (ALONE if vector == 1 else ACCESS))
+    operation = OPERATION[size] * (device.rates.fp32 / device.rates.fp64 if size == 8 else 1.0)
+    instructions = accesses * (vector * load.operations * operation + (ALONE if vector == 1 else ACCESS))
     if ahead and trips > 1:
         instructions += accesses * load.row_registers * AHEAD
     joins = load.statistics * steps * JOIN[size] + (THROUGH_SHARED if warps_of_row > 1 else 0.0)
     instructions += rows_at_once * joins + OF_TRIP
-    issue = per_sm * -(-threads * side_by_side // WARP) * instructions / ISSUED
+    issue = per_sm * -(-threads * side_by_side // WARP) * instructions / (ISSUED * device.rates.issue)
     # Joins of Doubles are long chains: those of two rows wait beside one another.
     chain = instructions - (rows_at_once - 1) * joins if load.is_double else instructions
-    latency = DEPENDENT * chain + steps * JOIN_LATENCY[size] + (BARRIER if warps_of_row > 1 else 0.0)
+    times, clock = device.latencies, device.rates.clock_ghz
+    barrier, loads = times.block_barrier_ns * clock, times.dram_ns * clock
+    latency = DEPENDENT * chain + steps * JOIN_LATENCY[size] + (barrier if warps_of_row > 1 else 0.0)
     if not ahead or trips == 1:
-        latency += LATENCY
-    elif latency < 2 * LATENCY:
-        latency = (latency**4 + LATENCY**4) ** 0.25
-    trip = (issue**OF_LIMITS + latency**OF_LIMITS) ** (1 / OF_LIMITS) / CYCLES
+        latency += loads
+    elif latency < 2 * loads:
+        latency = (latency**4 + loads**4) ** 0.25
+    trip = (issue**OF_LIMITS + latency**OF_LIMITS) ** (1 / OF_LIMITS) / clock
     moved = rows * length * load.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
     working = ((trips * trip) ** OF_MEMORY + moved**OF_MEMORY) ** (1 / OF_MEMORY)
     parts = blocks * length * load.sums * (2 * PARTIAL_BYTES if load.is_double else PARTIAL_BYTES)
     words = 2 if load.sum_bytes > PARTIAL_BYTES else 1
-    joined = batch * vector * load.sums * words * OF_COLUMN / CYCLES if side_by_side > 1 else 0.0
-    return FIXED_NS + OF_BLOCK * blocks + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
+    joined = batch * vector * load.sums * words * OF_COLUMN / clock if side_by_side > 1 else 0.0
+    fixed = whole_grid_time(blocks, device) * 1e3
+    return fixed + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
 
 
 def columns_of_block(length: int, shape: PassShape) -> int:

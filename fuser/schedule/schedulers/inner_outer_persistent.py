@@ -42,8 +42,6 @@ SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""
 LEAST_APART = 200
 """Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
-BESIDE = (9, 0)
-"""Devices that run two kernels side by side."""
 
 
 class InnerOuterPersistentScheduler:
@@ -80,8 +78,8 @@ class InnerOuterPersistentScheduler:
         if isinstance(found, Refused):
             return found
         apart = math.inf
-        if found.length >= LEAST_APART and can_be_apart(segment) and device.compute_capability >= BESIDE:
-            apart = side_by_side_time(found.length, found.rows, found.vector, found.load)
+        if found.length >= LEAST_APART and can_be_apart(segment) and device.launches_early:
+            apart = side_by_side_time(found.length, found.rows, found.vector, found.load, device)
         near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
         return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device, apart) or near
 

@@ -222,7 +222,7 @@ def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_t
 ) -> None:
     """As on an H200."""
     found = found_for(layer_norm_backward, rows, length, dtype)
-    apart = side_by_side_time(length, rows, found.vector, found.load)
+    apart = side_by_side_time(length, rows, found.vector, found.load, H200)
     shape = choose_cluster_shape(length, rows, found.vector, found.load, H200, apart)
     assert (shape is not None) is is_near
 
@@ -251,7 +251,7 @@ def test_long_rows_of_doubles_lie_over_the_grid_in_the_place_of_two_kernels(
     rows: int, length: int, vector: int
 ) -> None:
     """As on an H200."""
-    apart = side_by_side_time(length, rows, vector, DOUBLES)
+    apart = side_by_side_time(length, rows, vector, DOUBLES, H200)
     assert choose_group_shape(length, rows, vector, DOUBLES, H200, apart) is not None
     assert choose_group_shape(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
 
