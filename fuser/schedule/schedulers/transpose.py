@@ -8,19 +8,20 @@ block works on tiles of M x N. Loops of a tile, with v elements an access and L 
     staged along M     [blocks..., thread, further accesses, v along m]     thread from (m/Lv, n, L)
 
 A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
-memory along N and read along M; whatever is computed is computed along N. Row i of a tile holds its accesses in the order
-j ^ i: the lanes that read one column then meet different banks (fuser.ir.schedule.ScheduleBuilder.swizzle).
+memory along N and read along M; whatever is computed is computed along N, and slices, pads and gathers of inputs are read
+there. Row i of a tile holds its accesses in the order j ^ i: the lanes that read one column then meet different banks
+(fuser.ir.schedule.ScheduleBuilder.swizzle).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs
+from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_inputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -28,6 +29,7 @@ from fuser.schedule.analysis.alignment import LEAST_VECTORS, row_to_follow
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
@@ -85,11 +87,12 @@ class TransposeScheduler:
         graph = resolving_graph(segment)
         reference = reference_output(segment)
         assert reference is not None
-        displaced = next((r for r in input_reads(segment) if r.name != r.tensor.name), None)
-        if displaced is not None:
-            return Refused(f"{displaced.tensor.name} is read through a slice, pad or gather")
         full = {g for g in dim_groups(graph, reference) if not g.is_broadcast}
-        fastest = {_fastest(graph, t) for t in _arguments(segment) if full <= {graph.group(d) for d in t.visible}}
+        fastest = {
+            _fastest(graph, t, dims)
+            for t, dims in _arguments(segment)
+            if full <= {graph.group(d) for d in dims if d is not None}
+        }
         if len(fastest - {None}) < 2:
             return Refused("all arguments with every dimension have the same fastest one")
         return Accepted()
@@ -244,6 +247,7 @@ class TransposeScheduler:
                 # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
                 depth = blocks + 1 if builder.state(name).extras else blocks
                 limits.append((name, builder.common_loops(name, first_n, depth)))
+        ask_for_unclamped(builder)
         builder.inline_most(limits=limits)
         return builder
 
@@ -251,13 +255,18 @@ class TransposeScheduler:
 _GRID = (ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x)
 
 
-def _arguments(segment: Fusion) -> list[Tensor]:
-    return [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu and t.visible]
+def _arguments(segment: Fusion) -> Iterator[tuple[Tensor, Sequence[IterDomain | None]]]:
+    """Ways of reading inputs, and outputs, each with the dims that loops run over for its dims."""
+    for read in input_reads(segment):
+        yield read.tensor, read.dims
+    for t in segment.output_tensors:
+        if not t.is_cpu and t.visible:
+            yield t, t.visible
 
 
-def _fastest(graph: IterationGraph, t: Tensor) -> Group | None:
+def _fastest(graph: IterationGraph, t: Tensor, dims: Sequence[IterDomain | None]) -> Group | None:
     """The fastest dim of more than one element, as declared."""
-    order = [graph.group(t.visible[d]) for d in memory_order(t.stride_order)]
+    order = [graph.group(d) for d in (dims[k] for k in memory_order(t.stride_order)) if d is not None]
     return next((g for g in reversed(order) if not g.is_broadcast), None)
 
 
@@ -295,13 +304,22 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
             layouts.setdefault(group, []).append(a)
     if len(layouts) < 2:
         return Refused("all large arguments have the same fastest dimension")
-    # Most bytes stay as they are; of equals the outputs, which are stored better than they are loaded.
+    # Tiles are of arguments as they lie: what is sliced, padded or gathered is read where it is computed with. Most bytes stay
+    # as they are; of equals those of which slices are read beside them; then outputs, which are stored better than loaded.
+    displaced = [a for a in arguments if a.displaced is not None]
     ranked = sorted(
         layouts,
-        key=lambda g: (sum(a.nbytes for a in layouts[g]), sum(a.name in outputs for a in layouts[g])),
+        key=lambda g: (
+            any(a in displaced for a in layouts[g]),
+            sum(a.nbytes for a in layouts[g]),
+            sum(a.nbytes for a in displaced if a.stride(g) == 1),
+            sum(a.name in outputs for a in layouts[g]),
+        ),
         reverse=True,
     )
     n, m = ranked[:2]
+    if any(a in displaced for a in layouts[m]):
+        return Refused("slices, pads or gathers of different fastest dimensions are read")
     model, other = (max(layouts[g], key=lambda a: a.nbytes) for g in (n, m))
     order = sorted(sizes, key=lambda g: -model.stride(g) if sizes[g] != 1 else -math.inf)
     parts = joined_dims(order, sizes, arguments)

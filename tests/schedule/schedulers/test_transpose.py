@@ -110,6 +110,12 @@ def reversed_dims(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.neg(fd.ops.permute(fd.define_tensor([-1] * 3, True, Float), [2, 1, 0])))
 
 
+def slices_both_ways(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+    a, b = fd.ops.slice(x, [0, 16], [32, 48]), fd.ops.slice(y, [16, 0], [48, 32])
+    fd.add_output(fd.ops.add(a, fd.ops.permute(b, [1, 0])))
+
+
 def compiled(define: Define, *inputs: TensorDescriptor) -> tuple[CompiledKernel, TransposeParams]:
     with FusionDefinition() as fd:
         define(fd)
@@ -146,10 +152,7 @@ def test_refusals() -> None:
     swapped = lambda fd: fd.add_output(fd.ops.neg(fd.ops.permute(fd.define_tensor([-1] * 3, True, Float), [1, 0, 2])))  # noqa: E731
     assert "have the same fastest one" in answer(swapped)
     assert "is reduced" in answer(lambda fd: fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], True, Float), [0])))
-    sliced = lambda fd: fd.add_output(  # noqa: E731
-        fd.ops.permute(fd.ops.slice(fd.define_tensor([-1, -1], True, Float), [0, 0], [4, 4]), [1, 0]) * 2.0
-    )
-    assert "through a slice" in answer(sliced)
+    assert "different fastest dimensions" in answer(slices_both_ways, *[tensor(Float, 64, 64)] * 2)
     assert "has only 3 elements" in answer(turned(Float), tensor(Float, 3, 4096))
     assert "same fastest dimension" in answer(added, tensor(Float, 64, 64, strides=(1, 64)), tensor(Float, 64, 64))
 
@@ -443,3 +446,103 @@ def test_an_output_turned_beside_rows_that_are_cut(monkeypatch: pytest.MonkeyPat
     found = [o.numpy() for o in fd.execute(given)]
     np.testing.assert_array_equal(found[0], arrays[0].transpose(2, 0, 1).reshape(-1))
     np.testing.assert_array_equal(found[1], arrays[0] + arrays[1])
+
+
+# --- slices and pads --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def turned_tiles(monkeypatch: pytest.MonkeyPatch) -> list[TransposeParams]:
+    """The tiles that are made from now on."""
+    seen: list[TransposeParams] = []
+    apply = TransposeScheduler.apply
+
+    def noted(self: TransposeScheduler, segment: Fusion, params: Any) -> ScheduleBuilder:
+        seen.append(params)
+        return apply(self, segment, params)
+
+    monkeypatch.setattr(TransposeScheduler, "apply", noted)
+    return seen
+
+
+def channels_apart(dtype: DataType, shape: Sequence[int], first: int) -> Define:
+    """Channels come last, the first of them computed otherwise, with other inputs."""
+    b, c, n = shape
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.ops.cast(fd.define_tensor([-1] * 3, True, dtype), Float)
+        at = fd.ops.broadcast_in_dim(fd.define_tensor([-1], True), [b, n, 1], [1])
+        last = fd.ops.permute(x, [0, 2, 1])
+        parts = [fd.ops.slice(last, [0, 0, k], [b, n, k + 1]) * float(k + 2) + at for k in range(first)]
+        rest = fd.ops.slice(last, [0, 0, first], [b, n, c]) - 1.0
+        fd.add_output(fd.ops.stride_order(fd.ops.cast(fd.ops.cat([*parts, rest], 2), dtype), [2, 1, 0]))
+
+    return define
+
+
+def test_slices_are_read_along_their_rows_and_what_is_made_of_them_is_turned() -> None:
+    shape = (16, 85, 6400)
+    with FusionDefinition() as fd:
+        channels_apart(Half, shape, 4)(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    recorder = KeepingRecorder()
+    bound = bind_inputs(fusion, [tensor(Half, *shape), tensor(Float, 6400)])
+    device: Any = SimulatorDevice(info=H200)
+    compile_fusion(fusion, bound, device, recorder=recorder)
+    ((name, params),) = [(n, t) for n, t in recorder.stages.items() if n.endswith("params.py")]
+    assert params.startswith("# transpose")
+    assert params.count("('t0@") == 5  # by vectors
+    body = recorder.stages[name.replace("params.py", "kernel.cu")]
+    assert body.count("__syncthreads();") == 1
+
+
+@pytest.mark.parametrize("dtype", [Half, Float, Double])
+@pytest.mark.parametrize("shape", [(2, 85, 96), (3, 33, 61), (1, 40, 200), (2, 19, 130)])
+@pytest.mark.parametrize("first", [1, 3])
+def test_channels_apart(
+    shape: tuple[int, int, int], first: int, dtype: DataType, turned_tiles: list[TransposeParams]
+) -> None:
+    x, at = whole(shape, dtype), whole(shape[2:])
+    last = x.astype(np.float64).transpose(0, 2, 1)
+    parts = [last[..., k] * (k + 2) + at for k in range(first)]
+    expected = np.concatenate([np.stack(parts, -1), last[..., first:] - 1], -1)
+    np.testing.assert_array_equal(run(channels_apart(dtype, shape, first), [x, at])[0], expected)
+    assert turned_tiles
+
+
+@pytest.mark.parametrize("shape", [(70, 130), (64, 96), (33, 517)])
+@pytest.mark.parametrize("low", [0, 1, 16])
+def test_a_part_of_a_matrix_is_turned(shape: tuple[int, int], low: int, turned_tiles: list[TransposeParams]) -> None:
+    m, n = shape
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], True)
+        turned = fd.ops.permute(fd.ops.slice(x, [low, low], [m, n]), [1, 0]) * 2.0
+        fd.add_output(fd.ops.stride_order(turned, [1, 0]))
+        fd.add_output(fd.ops.pad(fd.ops.slice(x, [low, low], [m, n]), [low, 0, low, 0]) + x)
+
+    x = whole(shape)
+    part = np.zeros_like(x)
+    part[low:, low:] = x[low:, low:]
+    found = run(define, [x])
+    np.testing.assert_array_equal(found[0], x[low:, low:].T * 2)
+    np.testing.assert_array_equal(found[1], part + x)
+    assert turned_tiles
+
+
+@pytest.mark.parametrize("shape", [(40, 70), (33, 96)])
+def test_padded_and_looked_up_rows_are_turned(shape: tuple[int, int], turned_tiles: list[TransposeParams]) -> None:
+    def define(fd: FusionDefinition) -> None:
+        x, index = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True, DataType.Int)
+        padded = fd.ops.pad(x, [3, 5, 2, 1])
+        rows = fd.ops.index_select(x, index, 0)
+        fd.add_output(fd.ops.stride_order(fd.ops.permute(padded * 2.0, [1, 0]), [1, 0]))
+        fd.add_output(fd.ops.stride_order(fd.ops.permute(rows + 1.0, [1, 0]), [1, 0]))
+
+    x, index = whole(shape), np.arange(64, dtype=np.int64) * 7 % shape[0]
+    padded = np.pad(x, ((2, 1), (3, 5)))
+    found = run(define, [x, index])
+    np.testing.assert_array_equal(found[0], padded.T * 2)
+    np.testing.assert_array_equal(found[1], x[index].T + 1)
+    assert turned_tiles
