@@ -1,7 +1,7 @@
 """How a row that registers hold is spread over threads and blocks: shapes, and which of them suits how many rows.
 
 Registers are counted as bytes kept an element, and a few beside them for addresses, statistics and temporaries. Few rows are
-judged by time (`rows_over_grid.near_time`, `rows_at_once`), many by the bytes that are on their way to each processor.
+judged by time (`rows_at_once`), many by the bytes that are on their way to each processor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Tensor
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.rows_at_once import shapes_at_once
-from fuser.schedule.cost.rows_over_grid import Room, Row, near_time
 from fuser.schedule.params import Refused
 
 WARP = 32
@@ -135,35 +134,6 @@ def row_shape_at_once(
         if found is not None and (not beside or found[0].registers + beside <= rung_of(found[0].threads)[1]):
             return found[0]
     return None
-
-
-def over_idle_processors(
-    alone: RowShape,
-    row: Row,
-    rows: int,
-    room: Room,
-    per_element: int,
-    loaded: int,
-    itemsize: int,
-    device: DeviceInfo,
-) -> RowShape:
-    """The spread of few rows over the blocks of clusters where that should be faster than a block each, else as it is."""
-    best, least = alone, CLUSTERS_WORTH * near_time(row, rows, 1, alone.threads, alone.batch, room, device)
-    vector = row.vector
-    for cluster in (2, 4, 8):
-        if rows * cluster > device.sm_count or cluster > device.max_cluster or row.elements < cluster * vector * WARP:
-            break
-        accesses = math.ceil(row.elements / (vector * cluster))
-        # Threads with an access each are so many that they wait longer for one another.
-        for batch in range(2, alone.batch):
-            moving = batch * vector * per_element // 8
-            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
-            if found is None:
-                continue
-            time = near_time(row, rows, cluster, found[0].threads, batch, room, device)
-            if time < least:
-                best, least = found[0], time
-    return best
 
 
 def are_uneven(rows: int, device: DeviceInfo) -> bool:
@@ -312,10 +282,6 @@ UNEVEN, EVEN_CLUSTER, EVEN_THREADS, LEAST_EVEN, MOST_EVEN, NEARLY = 1.3, 4, 256,
 """Rows for each SM up to which clusters of so many blocks, of so many threads and accesses of each, share them more evenly
 than blocks do, where nearly all of them are there at once (H200: softmax bf16 140x32768 11.8 us, so 9.7, f32 167x16384 12.5 and
 11.9; 250x16384, two of which share most SMs, 14.1 and 15.9)."""
-
-CLUSTERS_WORTH = 0.85
-"""The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256
-threads 10.9 us, over four blocks 6.8 and 7.4)."""
 
 FEW_ACCESSES = 2
 """Accesses of a thread up to which the threads of one block hold a row of which there are few."""

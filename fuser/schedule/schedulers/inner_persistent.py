@@ -48,7 +48,6 @@ from fuser.schedule.cost.row_shapes import (
     are_uneven,
     choose_row_shape,
     for_few_blocks,
-    over_idle_processors,
     over_uneven_processors,
     row_shape_at_once,
     shape_of_exponentials,
@@ -266,11 +265,6 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
-        if not is_few and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
-            is_double = narrowest > 4
-            row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
-            room = room_of(segment, found, is_double, inputs_only=inputs_only, one_pass=one_pass, in_shared=False)
-            shape = over_idle_processors(shape, row, rows, room, per_element, loaded, narrowest, device)
         # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
         beside = [
             r.tensor
