@@ -53,7 +53,7 @@ kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
 MANY_BY_ELEMENT = 0.67
 """Launches as long as what they take longer where rows begin anywhere and are many: blocks share columns (H200: bf16 1800x257
 11.1 us, 3000x257 12.1, f32 2500x257 13.9, 3007x64 9.0; 4x50257 8.3)."""
-EXACT = 0.075
+EXACT = 0.045
 """Launches as long as what a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
 """The part of their time that a group is expected to take at most: estimates are coarse."""
