@@ -28,7 +28,7 @@ from fuser.errors import DefinitionTypeError
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
 from fuser.runtime.nvrtc import CompileResult, is_available
-from fuser.schedule.cost.room_for_exchanges import Joined
+from fuser.schedule.cost.scratch_budget import Joined
 from fuser.simulator.device import SimulatorDevice
 from tests.schedule.schedulers import test_chained_reduction as chained_reduction
 

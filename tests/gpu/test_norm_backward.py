@@ -17,7 +17,7 @@ from fuser.runtime.device import get_device
 from fuser.schedule.schedulers import inner_outer_persistent
 from tests.harness import run_on
 from tests.oracle import Array
-from tests.schedule.cost import test_few_rows as few_rows
+from tests.schedule.cost import test_latency_bound_rows as few_rows
 from tests.schedule.schedulers import test_inner_outer_persistent as inner_outer
 from tests.schedule.schedulers import test_outer_persistent as outer
 

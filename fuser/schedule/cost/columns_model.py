@@ -18,8 +18,8 @@ from functools import lru_cache
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.sides import Load
-from fuser.schedule.cost.room_for_exchanges import BESIDE_COLUMNS
+from fuser.schedule.analysis.inner_outer import Load
+from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS
 
 OF_NEXT_ROW = 350
 """Cycles for each row of a thread but the first, which has code of its own (H200: bf16 9x3072 5.8 us, two rows a thread

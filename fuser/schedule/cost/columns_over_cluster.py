@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fuser.ir.device_info import REGISTER_STEP, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.room_for_exchanges import OF_COLUMN_THREAD, Joined
+from fuser.schedule.cost.scratch_budget import OF_COLUMN_THREAD, Joined
 
 RATE_IN_COLUMNS = 0.75
 """What one SM reads and writes of columns, over what it does of rows, if many others are idle."""

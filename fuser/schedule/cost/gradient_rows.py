@@ -11,9 +11,9 @@ import math
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.sides import Found, Load
+from fuser.schedule.analysis.inner_outer import Found, Load
 from fuser.schedule.cost.columns_model import whole_grid_time
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 
 EACH_ROW, LEAST_ROW = 87.5, 2100
 """Cycles that a row takes beside its bytes, and at least: its threads wait for one another twice."""

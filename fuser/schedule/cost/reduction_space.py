@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.room_for_exchanges import Joined
+from fuser.schedule.cost.scratch_budget import Joined
 
 # Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
 # some may compute and some may wait for others meanwhile.

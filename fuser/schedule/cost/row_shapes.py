@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Tensor
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.rows_at_once import shapes_at_once
+from fuser.schedule.cost.co_resident_rows import co_resident_shapes
 from fuser.schedule.params import Refused
 
 WARP = 32
@@ -37,10 +37,10 @@ class RowShape(NamedTuple):
     def is_crowded(self, vector: int, loaded: int, per_element: int, *, is_double: bool = False) -> bool:
         """Whether registers hold the row badly: blocks share it, or an SM holds one such block only, or many threads keep more
         than was loaded, or a few keep very much. What Doubles are allowed for their temporaries is not kept."""
-        is_alone = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
+        is_exclusive = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
         keeps_more = per_element > loaded and self.threads > SMALL_BLOCK
         temporary = REGISTERS_FOR_DOUBLES if is_double and self.threads <= WARP else 0
-        return is_alone or self.cluster > 1 or keeps_more or self.registers - temporary >= LARGE_THREAD
+        return is_exclusive or self.cluster > 1 or keeps_more or self.registers - temporary >= LARGE_THREAD
 
 
 def choose_row_shape(
@@ -106,7 +106,7 @@ def choose_row_shape(
     return best[1]
 
 
-def row_shape_at_once(
+def co_resident_row_shape(
     length: int,
     rows: int,
     vector: int,
@@ -125,7 +125,7 @@ def row_shape_at_once(
                 `choose_row_shape`
     """
     accesses = -(-length // vector)
-    for shape in shapes_at_once(accesses, vector * moved, exchanges, rows, device):
+    for shape in co_resident_shapes(accesses, vector * moved, exchanges, rows, device):
         mine, elements = -(-accesses // shape.cluster), shape.accesses * vector
         moving = elements * per_element // 8 if itemsize > 4 else elements // 4
         found = _row_shape(

@@ -16,7 +16,7 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.params import InnerPersistentParams
 
 REGISTERS = 40

@@ -20,7 +20,7 @@ import math
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.sides import Load, size_registers
+from fuser.schedule.analysis.inner_outer import Load, size_registers
 from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.params import Refused
 

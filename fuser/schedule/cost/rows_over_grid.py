@@ -1,10 +1,10 @@
-"""Rows over groups of blocks of the grid, which exchange what they have through device memory: where that is worth it.
+"""Rows over cooperative groups of blocks, which exchange what they have through device memory: shapes, and when that pays.
 
 Loops, with the names of `inner_persistent`, G groups that go over the rows and C blocks of each:
 
     G -> grid_y, K/G serial, R/(v*tx*B*C) = 1, C -> grid_x, B, tx -> block_x, v -> vector
 
-The launch is cooperative: all blocks are there at once. Any number of them may share a row, so that few rows keep the whole
+The launch is cooperative: all blocks are co-resident. Any number of them may share a row, so that few rows keep the whole
 device busy, and rows that no cluster could hold stay on chip; but an exchange costs more than one of a cluster. Each shape is
 judged by the time that it should take; all times are microseconds, all rates bytes a microsecond. What code takes is counted
 here in cycles and instructions; how long those are says the device.
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from fuser.ir.device_info import REGISTER_STEP, DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 
 EASY_ACCESS, ACCESS, HARD_ACCESS = 440, 790, 1750
 """Cycles of a thread for one access, with what is computed from it, where few others share its SM: in shared memory, where all

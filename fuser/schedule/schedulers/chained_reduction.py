@@ -34,7 +34,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.analysis.stages import chained_reductions
-from fuser.schedule.cost.exponential_rows import choose_exponential_rows
+from fuser.schedule.cost.online_softmax_rows import choose_online_softmax_rows
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
@@ -208,7 +208,7 @@ def _many_exponentials(
         alone = rows
     if (alone.misaligned and not is_whole) or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
         return rows, 0
-    found = choose_exponential_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
+    found = choose_online_softmax_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
     if found is None:
         return rows, 0
     words = (f"{found.threads} threads a row, {found.together} rows a block: about {found.time:.1f} us",)

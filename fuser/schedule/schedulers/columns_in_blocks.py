@@ -17,7 +17,7 @@ from __future__ import annotations
 from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.sides import SidesPass
+from fuser.schedule.analysis.inner_outer import InnerOuterPass
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.transforms.place_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -26,7 +26,7 @@ MOST_HELD = 4
 """Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
 
 
-class ColumnsPass(SidesPass):
+class ColumnsPass(InnerOuterPass):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
@@ -43,7 +43,7 @@ class ColumnsPass(SidesPass):
         if p.in_shared and p.rows > MOST_HELD:
             self._read_again(copies, late)
         if p.sharing > 1 and not p.in_cluster:
-            self._keep_reads_last(copies)
+            self._evict_last(copies)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
@@ -72,8 +72,8 @@ class ColumnsPass(SidesPass):
                 b.load_ahead(name, best_effort=True)
         return b
 
-    def _keep_reads_last(self, copies: dict[str, str]) -> None:
-        """Rows that are read into registers leave the second-level cache last, as in `reads_last`."""
+    def _evict_last(self, copies: dict[str, str]) -> None:
+        """Rows that are read into registers leave the second-level cache last, as in `evict_last`."""
         b = self.builder
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))

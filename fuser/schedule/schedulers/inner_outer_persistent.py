@@ -19,17 +19,17 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Scan
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.analysis.reads import input_reads
-from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.analysis.sides import (
+from fuser.schedule.analysis.inner_outer import (
     Found,
     choices_of,
     computed_sizes,
-    find_sides,
+    find_inner_outer,
+    inner_outer_of,
     kept_sizes,
-    sides_of,
     sum_registers,
 )
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.cost.gradient_rows import SharedRows, choose_shared_rows
 from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block, keeps_computed
@@ -62,7 +62,7 @@ class InnerOuterPersistentScheduler:
         graph = resolving_graph(segment)
         choices = choices_of(segment, graph)
         if not choices:
-            refused = sides_of(segment, graph, first=True)
+            refused = inner_outer_of(segment, graph, first=True)
             assert isinstance(refused, Refused)
             return refused
         if len(choices) == 1:
@@ -74,7 +74,7 @@ class InnerOuterPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        found = find_sides(segment, inputs)
+        found = find_inner_outer(segment, inputs)
         if isinstance(found, Refused):
             return found
         apart = math.inf
@@ -96,7 +96,7 @@ class InnerOuterPersistentScheduler:
             return None
         return InnerOuterParams(
             found.order,
-            found.sides.reference.name,
+            found.inner_outer.reference.name,
             shape.threads,
             1,
             shape.batch,
@@ -132,7 +132,7 @@ class InnerOuterPersistentScheduler:
         what = "columns" if shape.sharing > 1 else "rows"
         return InnerOuterParams(
             found.order,
-            found.sides.reference.name,
+            found.inner_outer.reference.name,
             shape.threads,
             1,
             shape.batch,
@@ -176,7 +176,7 @@ class InnerOuterPersistentScheduler:
         trips = -(-rows // (shape.blocks * trip))
         return InnerOuterParams(
             found.order,
-            found.sides.reference.name,
+            found.inner_outer.reference.name,
             across,
             shape.threads // across,
             shape.batch,
@@ -213,7 +213,7 @@ class InnerOuterPersistentScheduler:
         )
         return InnerOuterParams(
             found.order,
-            found.sides.reference.name,
+            found.inner_outer.reference.name,
             across,
             shape.threads // across,
             shape.batch,

@@ -26,16 +26,16 @@ from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
-from fuser.schedule.cost.cut_rows_over_grid import WORTH as CUT_WORTH
-from fuser.schedule.cost.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
-from fuser.schedule.cost.few_held_rows import few_held_rows
-from fuser.schedule.cost.held_rows import (
+from fuser.schedule.cost.few_persistent_rows import few_persistent_rows
+from fuser.schedule.cost.peeled_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_peeled_shape, peeled_params
+from fuser.schedule.cost.peeled_rows_over_grid import WORTH as CUT_WORTH
+from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
+from fuser.schedule.cost.persistent_rows import (
     adds_in_double,
     has_statistics,
-    held_rows,
     joins_statistics,
     kept_bytes,
+    persistent_rows,
     stages_on_chip,
 )
 from fuser.schedule.cost.row_shapes import (
@@ -47,9 +47,9 @@ from fuser.schedule.cost.row_shapes import (
     RowShape,
     are_uneven,
     choose_row_shape,
+    co_resident_row_shape,
     for_few_blocks,
     over_uneven_processors,
-    row_shape_at_once,
     shape_of_exponentials,
 )
 from fuser.schedule.cost.rows_in_shared import REGISTERS as SHARED_REGISTERS
@@ -94,7 +94,7 @@ class InnerPersistentScheduler:
         if len(set(stage_levels(as_defined(segment)).values())) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
-            held_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
+            persistent_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -123,7 +123,7 @@ class InnerPersistentScheduler:
     ) -> InnerPersistentParams | Refused:
         """Parameters for rows whose elements lie side by side, such as three channels that come last: accesses by element, all
         rows at once, each over a cluster. That is one exchange on chip, where blocks that share all rows meet in memory."""
-        few = few_held_rows(segment, found, Refused("any other"), device)
+        few = few_persistent_rows(segment, found, Refused("any other"), device)
         if few is None or few.cluster == 1 or found.accesses.vector > 1 or found.accesses.misaligned:
             return Refused("the fastest dim is not reduced")
         return self._near(segment, found, inputs, device)
@@ -153,7 +153,7 @@ class InnerPersistentScheduler:
             shape = choose_row_shape(
                 spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
-        few = few_held_rows(segment, found, shape, device)
+        few = few_persistent_rows(segment, found, shape, device)
         if few is not None:
             in_flight = few.threads * few.batch * vector * loaded
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
@@ -165,7 +165,7 @@ class InnerPersistentScheduler:
             meetings = 1 if sums_exponentials else exchanges
             rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
             beside = rests + REGISTERS_OF_CUT * len(reads) if accesses.misaligned else 0
-            shaped = row_shape_at_once(
+            shaped = co_resident_row_shape(
                 spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device, beside
             )
             if shaped is not None:
@@ -189,13 +189,13 @@ class InnerPersistentScheduler:
         keeps = narrowest > 4 and sums_exponentials and not accesses.misaligned and not is_few
         if keeps:
             kept = kept_bytes(segment)
-            is_alone = not isinstance(shape, Refused) and shape.cluster == 1 and not inputs_only
+            is_exclusive = not isinstance(shape, Refused) and shape.cluster == 1 and not inputs_only
             small = None
-            if rows <= device.sm_count or not is_alone:
+            if rows <= device.sm_count or not is_exclusive:
                 small = shape_of_exponentials(length, rows, vector, kept, loaded, device)
             if small is not None:
                 shape, inputs_only, per_element = small, False, kept
-            keeps = small is not None or is_alone
+            keeps = small is not None or is_exclusive
             is_crowded = is_crowded and not keeps
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
@@ -204,7 +204,7 @@ class InnerPersistentScheduler:
         realigned = tuple(n for n in in_shared if n in narrow and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
             joined = joins_statistics(segment)
-            lying = choose_cut_shape(
+            lying = choose_peeled_shape(
                 spread,
                 rows,
                 vector,
@@ -220,7 +220,7 @@ class InnerPersistentScheduler:
                 if not isinstance(bounds, Refused):
                     once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
                     one_pass = joined or (once and lying.together == 1)
-                    return cut_params(
+                    return peeled_params(
                         lying,
                         found.order,
                         accesses,
@@ -396,7 +396,7 @@ class InnerPersistentScheduler:
                 time *= EXACT_NEAR
             if not is_worth_it(shape, time, device):
                 return None
-            few = few_held_rows(segment, found, Refused("any other"), device)
+            few = few_persistent_rows(segment, found, Refused("any other"), device)
             if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
                 time = min(time, few.time)
                 if not is_worth_it(shape, time, device):
@@ -447,14 +447,14 @@ class InnerPersistentScheduler:
         if not placed:
             return None
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
-        shape = choose_cut_grid_shape(row, found.rows, found.loaded, device, sums_exponentials=exponentials)
+        shape = choose_peeled_grid_shape(row, found.rows, found.loaded, device, sums_exponentials=exponentials)
         if shape is None or shape.time > most:
             return None
         others = ""
         if isinstance(near, InnerPersistentParams):
             if not near.in_shared or near.cluster == 1:
                 return None
-            time = cut_cluster_time(
+            time = peeled_cluster_time(
                 row,
                 found.rows,
                 near.cluster,

@@ -25,8 +25,8 @@ from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
-from fuser.schedule.cost.room_for_exchanges import Joined, joined_bytes, joining_threads
 from fuser.schedule.cost.row_shapes import NEEDED_IN_FLIGHT
+from fuser.schedule.cost.scratch_budget import Joined, joined_bytes, joining_threads
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,

@@ -56,7 +56,7 @@ from fuser.schedule.analysis.stages import (
 from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
 from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space
-from fuser.schedule.cost.room_for_exchanges import joined_bytes
+from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs

@@ -8,20 +8,20 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, reduced_groups_of, row_reductions
-from fuser.schedule.cost.cut_rows import cut_unrolled
-from fuser.schedule.cost.held_rows import in_two_passes
+from fuser.schedule.cost.peeled_rows import peeled_unrolled
+from fuser.schedule.cost.persistent_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
+from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (
     inline_rows,
-    inline_together,
+    inline_tiled_rows,
     pass_through_registers,
     place_rows,
-    take_together,
+    tile_rows,
     unrolled,
     vectorize_rows,
 )
-from fuser.schedule.transforms.reads_last import keep_reads_last
 from fuser.schedule.transforms.total_reductions import rfactor_totals
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
@@ -35,7 +35,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     in_two_passes(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
-    keep_reads_last(builder, copies)
+    evict_last(builder, copies)
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     if params.full_tiles:
@@ -59,7 +59,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         for row in placed:
             builder.load_ahead(row, best_effort=True)
     if params.together > 1:
-        inline_together(builder, [copies[a] for a in in_registers], rows)
+        inline_tiled_rows(builder, [copies[a] for a in in_registers], rows)
     else:
         first = [copies[n] for n in params.beside_first]
         # A row whose ends cut accesses is not copied while the one before is read.
@@ -83,7 +83,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
     if params.together > 1:
-        take_together(builder, name, params)
+        tile_rows(builder, name, params)
     of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
     if params.in_grid:
         # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
@@ -115,7 +115,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.in_grid and not (params.in_shared and params.misaligned)
         else 1
         if not params.in_shared
-        else cut_unrolled(params.batch)
+        else peeled_unrolled(params.batch)
         if params.misaligned
         else unrolled(params.batch)
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.sides import SidesPass
+from fuser.schedule.analysis.inner_outer import InnerOuterPass
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.transforms.place_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -25,7 +25,7 @@ MOST_PARTS_AT_ONCE = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 
 
-class RowsPass(SidesPass):
+class RowsPass(InnerOuterPass):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams

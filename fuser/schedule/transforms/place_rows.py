@@ -101,7 +101,7 @@ def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
     return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]
 
 
-def take_together(builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
+def tile_rows(builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
     """Split off, as the last loop, the rows that a thread works on at once: those of a block, `vector` rows apart.
 
     Whatever the pitch is, rows so far apart begin at the same place behind an aligned one.
@@ -114,7 +114,7 @@ def take_together(builder: ScheduleBuilder, name: str, params: InnerPersistentPa
     builder.merge(name, 0, 1)
 
 
-def inline_together(builder: ScheduleBuilder, copies: Iterable[str], rows: int) -> None:
+def inline_tiled_rows(builder: ScheduleBuilder, copies: Iterable[str], rows: int) -> None:
     """Every stage in its own loops; outside of the loop over the rows of a thread, which is number `rows`, what they share is
     read, and what each row has one of is computed. `copies`: of the inputs in registers."""
     graph = builder.graph()

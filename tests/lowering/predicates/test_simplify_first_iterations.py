@@ -14,7 +14,7 @@ from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, St
 from fuser.ir.kernel_accesses import stmt_writes
 from fuser.lowering.predicates.simplify_first_iterations import simplify_first_iterations
 from tests.schedule.analysis.test_alignment import laid_out
-from tests.schedule.cost.test_cut_rows import force
+from tests.schedule.cost.test_peeled_rows import force
 
 F, N = DataType.Float, DataType.Int32
 COUNT, SHIFT, X = (

@@ -12,7 +12,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.analysis.sides import Found, find_sides
+from fuser.schedule.analysis.inner_outer import Found, find_inner_outer
 from fuser.schedule.cost.columns_model import choose_group_shape
 from fuser.schedule.cost.gradient_rows import choose_shared_rows
 from fuser.schedule.params import InnerOuterParams, SegmentInputs
@@ -33,7 +33,7 @@ def found_for(rows: int, length: int, dtype: DataType) -> tuple[Found, KernelCom
     statistic = TensorDescriptor(wide, (rows, 1), (1, 1))
     bound = bind_inputs(fusion, [full, full, TensorDescriptor(dtype, (length,), (1,)), statistic, statistic])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_sides(fusion, inputs)
+    found = find_inner_outer(fusion, inputs)
     assert isinstance(found, Found)
     return found, KernelCompiler(H200), inputs
 

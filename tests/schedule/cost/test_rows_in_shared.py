@@ -16,8 +16,8 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import AsyncCopy, AsyncWait, walk
 from fuser.runtime import nvrtc
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.cost.rows_in_shared import choose_shared_shape
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice

@@ -128,7 +128,7 @@ def test_values(
 
 def no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rows that clusters would hold at once lie over groups as longer ones do."""
-    monkeypatch.setattr(sys.modules[RowShape.__module__], "shapes_at_once", lambda *_: [])
+    monkeypatch.setattr(sys.modules[RowShape.__module__], "co_resident_shapes", lambda *_: [])
     monkeypatch.setattr(sys.modules[InnerPersistentScheduler.__module__], "is_worth_it", lambda *_: True)
 
 
@@ -170,7 +170,7 @@ def test_single_rows(
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("length", [100_000, 50_001])
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Double])
-def test_few_rows(define: Definition, length: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latency_bound_rows(define: Definition, length: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     """As proposed: with weights that are loaded before the blocks meet, where accesses are whole."""
     no_clusters(monkeypatch)
     kernel = compiled_and_run(define, dtype, 2, length)
@@ -181,7 +181,7 @@ def test_weights_along_a_part_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group norm: a weight for each channel, of which a row has several."""
     module = sys.modules[InnerPersistentScheduler.__module__]
     monkeypatch.setattr(module, "near_time", lambda *_: 1e9)
-    monkeypatch.setattr(module, "few_held_rows", lambda *_: None)
+    monkeypatch.setattr(module, "few_persistent_rows", lambda *_: None)
 
     def define(fd: FusionDefinition) -> None:
         x = fd.define_tensor(shape=[-1, -1, -1, -1], dtype=DataType.Half, contiguity=True)

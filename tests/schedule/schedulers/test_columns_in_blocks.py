@@ -13,7 +13,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.analysis.sides import Found, Load, find_sides
+from fuser.schedule.analysis.inner_outer import Found, Load, find_inner_outer
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
@@ -38,7 +38,7 @@ Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Found:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    found = find_sides(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    found = find_inner_outer(fusion, SegmentInputs(bound.tensors, bound.evaluate))
     assert isinstance(found, Found)
     return found
 
@@ -64,7 +64,7 @@ def check(
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_sides(fusion, inputs, vector)
+    found = find_inner_outer(fusion, inputs, vector)
     assert isinstance(found, Found)
     assert found.vector == vector
     batch = -(-found.length // (vector * threads * sharing))

@@ -19,7 +19,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.analysis.sides import find_sides
+from fuser.schedule.analysis.inner_outer import find_inner_outer
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
@@ -370,7 +370,7 @@ def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_sides(fusion, inputs)
+    found = find_inner_outer(fusion, inputs)
     proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
     assert isinstance(proposed, InnerOuterParams)
     assert not isinstance(found, Refused)

@@ -426,7 +426,7 @@ def test_sum_of_a_wide_range(axis: int) -> None:
 @pytest.mark.parametrize("device", [TINY, H200], ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(2, 1003), (3, 257), (10, 700), (15, 64), (16, 300)])
 @pytest.mark.parametrize(("op", "dtype"), [("var_mean", D.BFloat16), ("var_mean", D.Float), ("sum", D.Double)])
-def test_few_rows(op: str, dtype: DataType, shape: tuple[int, int], device: DeviceInfo) -> None:
+def test_latency_bound_rows(op: str, dtype: DataType, shape: tuple[int, int], device: DeviceInfo) -> None:
     """Neighbouring threads store neighbouring results, and a thread has all of its rows on their way at once."""
     x = np.random.default_rng(11).normal(2.0, 1.0, shape).astype(np.float32)
     given = x.astype(ml_dtypes.bfloat16) if dtype is D.BFloat16 else x.astype("f8") if dtype is D.Double else x

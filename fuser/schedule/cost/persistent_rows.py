@@ -1,6 +1,6 @@
-"""What the structure of a segment says about rows on chip: their stages, and what is kept of an element between them.
+"""What the structure of a segment says about persistent rows: their stages, and the bytes of an element kept between them.
 
-All of it is asked for every shape and found once.
+The schedulers ask for it for every shape; it is found once for each segment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ..
 
 
 @record
-class Held:
+class PersistentRows:
     """What a row in registers takes: how many `stages` it goes through, and the bytes per element that are on chip at once.
 
     kept          at most: what is kept between a stage and the next
@@ -53,17 +53,17 @@ class Held:
 
 @once
 @lru_cache(maxsize=256)
-def held_rows(segment: Fusion, *, one_pass: bool) -> Held:
+def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""
     names = _of_two_passes(as_defined(segment), one_pass=one_pass)
     if one_pass and names == _of_two_passes(as_defined(segment), one_pass=False):
-        return held_rows(segment, one_pass=False)
+        return persistent_rows(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
     for name in names:
         builder.two_pass(name)
     cache_arguments(builder)
     stages = len(set(stage_levels(builder).values()))
-    return Held(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
+    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
 
 
 def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
@@ -75,12 +75,12 @@ def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
 
 def stages_on_chip(segment: Fusion) -> int:
     """How many stages the row goes through, statistics in two passes counted as what they become."""
-    return held_rows(segment, one_pass=False).stages
+    return persistent_rows(segment, one_pass=False).stages
 
 
 def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
     """Bytes per element of the row that are on chip at once."""
-    held = held_rows(segment, one_pass=one_pass)
+    held = persistent_rows(segment, one_pass=one_pass)
     return held.kept_inputs if inputs_only else held.kept
 
 

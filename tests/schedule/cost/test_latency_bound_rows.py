@@ -14,7 +14,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.few_rows import MOST_ACCESSES, FewRows, choose_few_shape
+from fuser.schedule.cost.latency_bound_rows import MOST_ACCESSES, LatencyBoundRows, choose_latency_bound_shape
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 
@@ -27,8 +27,8 @@ Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 @pytest.mark.parametrize("vector", [1, 8])
 @pytest.mark.parametrize("is_exact", [False, True])
 def test_shapes_fit(rows: int, length: int, vector: int, is_exact: bool) -> None:
-    few = FewRows(rows, length, vector, 4, 2, 1, is_exact, is_searched=False)
-    shape = choose_few_shape(few, 2, 32, H200)
+    few = LatencyBoundRows(rows, length, vector, 4, 2, 1, is_exact, is_searched=False)
+    shape = choose_latency_bound_shape(few, 2, 32, H200)
     if shape is None:
         assert rows > 4 * 132 or rows * length > 132 * 24_000, "more than the device holds at once"
         return
@@ -40,11 +40,11 @@ def test_shapes_fit(rows: int, length: int, vector: int, is_exact: bool) -> None
 
 
 def test_fewer_rows_than_processors_share_them() -> None:
-    few = FewRows(3, 100_352, 8, 4, 2, 1, is_exact=False, is_searched=False)
-    shape = choose_few_shape(few, 2, 32, H200)
+    few = LatencyBoundRows(3, 100_352, 8, 4, 2, 1, is_exact=False, is_searched=False)
+    shape = choose_latency_bound_shape(few, 2, 32, H200)
     assert shape is not None
     assert shape.cluster == 16
-    alone = choose_few_shape(replace(few, rows=128), 2, 32, replace(H200, max_cluster=1))
+    alone = choose_latency_bound_shape(replace(few, rows=128), 2, 32, replace(H200, max_cluster=1))
     assert alone is None or alone.cluster == 1
 
 
@@ -184,8 +184,8 @@ def test_a_row_that_has_an_sm_for_itself_takes_one_pass(rows: int, length: int, 
 def test_warps_and_elements_of_such_a_row_are_balanced() -> None:
     """Not an access of each of a thousand threads, nor many of each of a few."""
     for loaded, vector, length in ((10, 4, 3072), (10, 4, 7168), (6, 8, 16384)):
-        few = FewRows(30, length, vector, 4, 2, 1, is_exact=False, is_searched=False, loaded=loaded)
-        shape = choose_few_shape(few, 2, 32, replace(H200, max_cluster=1))
+        few = LatencyBoundRows(30, length, vector, 4, 2, 1, is_exact=False, is_searched=False, loaded=loaded)
+        shape = choose_latency_bound_shape(few, 2, 32, replace(H200, max_cluster=1))
         assert shape is not None
         assert shape.one_pass
         assert 2 <= shape.batch <= 4

@@ -10,11 +10,11 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.cost.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
+from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
 from fuser.schedule.cost.rows_over_grid import Row
 from fuser.schedule.params import InnerPersistentParams, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
-from tests.schedule.cost.test_cut_rows import norm_of_doubles, softmax_of_doubles
+from tests.schedule.cost.test_peeled_rows import norm_of_doubles, softmax_of_doubles
 from tests.schedule.schedulers.test_inner_persistent import H200, described
 
 Double = DataType.Double
@@ -32,7 +32,7 @@ def fusion_of(define: object) -> Fusion:
 @pytest.mark.parametrize("loaded", [8, 16, 24])
 def test_shapes(elements: int, rows: int, loaded: int) -> None:
     row = Row(elements, 2, 2 * loaded, 1, is_double=True, is_cut=True)
-    shape = choose_cut_grid_shape(row, rows, loaded, H200, sums_exponentials=False)
+    shape = choose_peeled_grid_shape(row, rows, loaded, H200, sums_exponentials=False)
     assert shape is not None
     held = shape.threads * shape.batch * 2
     assert held * shape.sharing >= elements
@@ -44,7 +44,7 @@ def test_shapes(elements: int, rows: int, loaded: int) -> None:
 
 def test_rows_that_nothing_holds_have_none() -> None:
     row = Row(132 * 227 * 128 + 1, 2, 16, 1, is_double=True, is_cut=True)
-    assert choose_cut_grid_shape(row, 3, 8, H200, sums_exponentials=False) is None
+    assert choose_peeled_grid_shape(row, 3, 8, H200, sums_exponentials=False) is None
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_times_are_about_those_of_an_h200(
     times: tuple[float, float],
 ) -> None:
     row = Row(elements, 2, 16, 1 if of_exponentials else exchanges, is_double=True, is_cut=True)
-    shape = choose_cut_grid_shape(row, rows, 8, H200, sums_exponentials=of_exponentials)
-    near = cut_cluster_time(row, rows, cluster, batch, exchanges, H200, sums_exponentials=of_exponentials)
+    shape = choose_peeled_grid_shape(row, rows, 8, H200, sums_exponentials=of_exponentials)
+    near = peeled_cluster_time(row, rows, cluster, batch, exchanges, H200, sums_exponentials=of_exponentials)
     assert shape is not None
     assert shape.time == pytest.approx(times[0], rel=0.15)
     assert near == pytest.approx(times[1], rel=0.15)
@@ -75,11 +75,11 @@ def test_times_are_about_those_of_an_h200(
 def test_two_tensors_of_floats_lie_over_groups_where_clusters_fill_processors() -> None:
     """As measured on an H200: add_rms_norm f32 85x250003 111.9 us over groups of 24 blocks, 132.0 over clusters."""
     row = Row(250_006, 4, 17, 1, is_double=False, is_cut=True)
-    shape = choose_cut_grid_shape(row, 85, 8, H200, sums_exponentials=False)
+    shape = choose_peeled_grid_shape(row, 85, 8, H200, sums_exponentials=False)
     assert shape is not None
     assert (shape.threads, shape.batch, shape.sharing, shape.groups, shape.resident) == (352, 8, 24, 11, 2)
     assert shape.time == pytest.approx(111.9, rel=0.1)
-    assert cut_cluster_time(row, 85, 16, 5, 1, H200, sums_exponentials=False) == pytest.approx(132.0, rel=0.1)
+    assert peeled_cluster_time(row, 85, 16, 5, 1, H200, sums_exponentials=False) == pytest.approx(132.0, rel=0.1)
 
 
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")

@@ -1,7 +1,7 @@
-"""Bytes of shared memory that schedules leave beside the data that a block keeps there, for what its threads exchange.
+"""The scratch budget: bytes of shared memory that schedules leave, beside the data that a block keeps, for its exchanges.
 
-Schedules choose before buffers are laid out, so these are bounds; a launch that needs more than a block may have is refused by
-the device, and one that needs a little more than is counted here may have a block less on a processor.
+Schedules choose before buffers are laid out, so these are bounds. The device refuses a launch that needs more than a block may
+have; one that needs a little more than the budget may have one block less on an SM.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Loops of many rows of each of which a kernel adds up exponentials and leaves one number: losses.
+"""Loops of many rows, each with one sum of exponentials and one number as its result: losses, by the online softmax.
 
-What takes the time beside memory is what comes once a row, not once an element: two results are joined by all threads of a row,
-a logit is gathered, a logarithm taken. A warp does that for as many rows as it has, so that few threads a row are best that
-still read whole sectors of memory side by side; each then has more elements, one turn after another, each as long as memory
-takes to answer. How the two weigh against each other is a matter of counts: a block's rows, its turns, and the blocks that an
-SM has room for. Times are microseconds, rates bytes a microsecond; the figures are those of an H200 (benchmarks/NOTES.md).
+Beside memory, time goes into what happens once for each row, and not once for each element: the threads of a row join two
+results, gather a logit, take a logarithm. A warp does that for all of its rows at once, so that the fewest threads for a row
+are best that still read whole sectors of memory. Each thread then has more elements, one iteration after another, each as long
+as memory takes to answer. How the two weigh against each other depends on counts: rows of a block, its iterations, and the
+blocks that an SM has room for. Times are microseconds, rates bytes a microsecond; the figures are those of an H200
+(benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ WARP = 32
 
 
 @record
-class ExponentialRows:
+class OnlineSoftmaxRows:
     """`threads` of a row with `unroll` accesses each at once, `together` rows of a block, and `blocks` that go over them; 0: as
     many as there are rows for. `time` in microseconds, beside a launch."""
 
@@ -76,15 +77,15 @@ class ExponentialRows:
 
 
 @lru_cache(maxsize=256)
-def choose_exponential_rows(
+def choose_online_softmax_rows(
     rows: int, length: int, vector: int, itemsize: int, most_blocks: int, device: DeviceInfo
-) -> ExponentialRows | None:
+) -> OnlineSoftmaxRows | None:
     """The loops that should take least time for `rows` of `length` elements of `itemsize` bytes, read by `vector`."""
     steps = ceil_div(length, vector)
     mosts = [max(1, held // vector) for held in (HELD, MOST_HELD)[: 2 if itemsize < 4 else 1]]
     least = max(LEAST_OF_VECTORS if vector > 1 else 1, LEAST_BYTES // (vector * itemsize))
     nbytes = rows * length * itemsize
-    best: ExponentialRows | None = None
+    best: OnlineSoftmaxRows | None = None
     for threads in THREADS:
         fewest = [ceil_div(steps, threads * most) for most in mosts]
         if not least <= threads <= max(least, steps) or fewest[-1] > MOST_TURNS:
@@ -115,7 +116,7 @@ def choose_exponential_rows(
                     time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * ceil_div(blocks, size)
                     time += POST if blocks <= MOST_POSTING else LAST
                     if best is None or time < best.time:
-                        best = ExponentialRows(threads, unroll, together, blocks if each else 0, time)
+                        best = OnlineSoftmaxRows(threads, unroll, together, blocks if each else 0, time)
     return best
 
 

@@ -1,7 +1,7 @@
-"""Reductions along two sets of dims of one iteration space: statistics of rows, and sums of columns.
+"""Inner and outer reductions of one iteration space: statistics of rows, and sums of columns.
 
-`sides_of` tells them apart. `SidesPass` does what every schedule of both needs first: copies of the inputs, values that stages
-share, and what follows the sums computed apart from the pass over the rows.
+`inner_outer_of` tells them apart. `InnerOuterPass` does what every schedule of both needs first: it caches the inputs, decides
+what stages keep, and computes apart from the pass over the rows what follows the sums.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Load:
 
 
 @record
-class Sides:
+class InnerOuter:
     """The two kinds of reductions of a segment: `row` results are reduced over the dims `along` a row, `column` ones over all
     `others`, which tell the rows apart."""
 
@@ -104,14 +104,14 @@ class Sides:
 
 
 @once
-def choices_of(segment: Fusion, graph: IterationGraph) -> tuple[Sides, ...]:
+def choices_of(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
     """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
-    found = (sides_of(segment, graph, first=first) for first in (True, False))
-    return tuple(s for s in found if isinstance(s, Sides))
+    found = (inner_outer_of(segment, graph, first=first) for first in (True, False))
+    return tuple(s for s in found if isinstance(s, InnerOuter))
 
 
 @once
-def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | Refused:
+def inner_outer_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> InnerOuter | Refused:
     """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
     if not results:
@@ -134,27 +134,29 @@ def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | 
     tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, along | others)
     if tangled is not None:
         return Refused(tangled)
-    sides = Sides(row[0], along, others, row, column)
+    inner_outer = InnerOuter(row[0], along, others, row, column)
     if len(input_dims(segment, graph, along | others)) < len(along | others):
         return Refused("no input has some dimension of the iteration space")
     after = _downstream(segment.tensor_exprs, column)
     late = next((t for t in after if any(graph.group(d) in others for d in t.visible)), None)
     if late is not None:
         return Refused(f"{late.name} has rows and needs sums over all rows")
-    return _outputs_refused(segment, graph, sides, after) or sides
+    return _outputs_refused(segment, graph, inner_outer, after) or inner_outer
 
 
-def _outputs_refused(segment: Fusion, graph: IterationGraph, sides: Sides, after: Collection[Tensor]) -> Refused | None:
+def _outputs_refused(
+    segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter, after: Collection[Tensor]
+) -> Refused | None:
     """Why an output is neither of full size, nor one value for each row or each column, or None."""
-    statistics = _downstream(segment.tensor_exprs, sides.row)
+    statistics = _downstream(segment.tensor_exprs, inner_outer.row)
     for t in segment.output_tensors:
         own = concrete_groups(graph, t)
         if t in segment.input_tensors:
             return Refused(f"the output {t.name} is an input")
-        is_sum = t in after or t in sides.column
-        is_statistic = t in statistics or t in sides.row
-        if own != (sides.along if is_sum else sides.along | sides.others) and not (
-            is_statistic and own == sides.others
+        is_sum = t in after or t in inner_outer.column
+        is_statistic = t in statistics or t in inner_outer.row
+        if own != (inner_outer.along if is_sum else inner_outer.along | inner_outer.others) and not (
+            is_statistic and own == inner_outer.others
         ):
             return Refused(f"the output {t.name} is neither of full size nor a statistic of rows nor a sum of columns")
     return None
@@ -197,20 +199,22 @@ def size_registers(sizes: Iterable[int], vector: int) -> int:
 
 
 @once
-def sum_registers(segment: Fusion, sides: Sides) -> int:
+def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
     wide = wide_results(as_defined(segment))
-    results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
+    results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in inner_outer.column]
     numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
     return sum(count * max(1, size // 4) for count, size in numbers)
 
 
 @once
-def operations_of(segment: Fusion, graph: IterationGraph, sides: Sides) -> int:
+def operations_of(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> int:
     """Operations of an element, with its additions to sums: four each, where what roundings lose is kept beside the sum."""
-    full = sum(isinstance(e, Pointwise) and sides.is_full(graph, tensor_outputs(e)[0]) for e in segment.tensor_exprs)
-    return full + (len(sides.row) + len(sides.column)) * (PAIR_OPERATIONS if _wide_sums(segment) else 1)
+    full = sum(
+        isinstance(e, Pointwise) and inner_outer.is_full(graph, tensor_outputs(e)[0]) for e in segment.tensor_exprs
+    )
+    return full + (len(inner_outer.row) + len(inner_outer.column)) * (PAIR_OPERATIONS if _wide_sums(segment) else 1)
 
 
 def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
@@ -230,22 +234,22 @@ def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterD
 
 
 @once
-def computed_sizes(segment: Fusion, graph: IterationGraph, sides: Sides) -> tuple[int, ...]:
+def computed_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """The same, if such values are kept as several stages use them, not as they are read."""
-    return _kept_sizes(segment, choices_of(segment, graph).index(sides), as_computed=True)
+    return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer), as_computed=True)
 
 
 @once
-def kept_sizes(segment: Fusion, graph: IterationGraph, sides: Sides) -> tuple[int, ...]:
+def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
-    return _kept_sizes(segment, choices_of(segment, graph).index(sides))
+    return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer))
 
 
 @lru_cache(maxsize=256)
 def _kept_sizes(segment: Fusion, choice: int, *, as_computed: bool = False) -> tuple[int, ...]:
     """The same for the sides of that number: found once for all fusions that are equal."""
-    sides = choices_of(segment, resolving_graph(segment))[choice]
-    kept = SidesPass(segment, (), sides.reference.name).kept(as_computed=as_computed)
+    inner_outer = choices_of(segment, resolving_graph(segment))[choice]
+    kept = InnerOuterPass(segment, (), inner_outer.reference.name).kept(as_computed=as_computed)
     return tuple(t.dtype.itemsize for t in kept)
 
 
@@ -256,18 +260,18 @@ def _wide_sums(segment: Fusion) -> bool:
     return bool(wide_results(as_defined(segment)) & names)
 
 
-class SidesPass:
+class InnerOuterPass:
     """What there is to compute, in a schedule of its own; one use. `order`, `reference`: see InnerOuterParams."""
 
     def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
         graph = resolving_graph(segment)
-        sides = next(s for s in choices_of(segment, graph) if s.reference.name == reference)
-        self.sums = {t.name for t in sides.column}
+        inner_outer = next(s for s in choices_of(segment, graph) if s.reference.name == reference)
+        self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
-        self.along = input_dims(segment, graph, sides.along)
+        self.along = input_dims(segment, graph, inner_outer.along)
         # Input dims, one for each dim of the reference that has several elements, slowest first.
-        groups = dim_groups(graph, sides.reference)
+        groups = dim_groups(graph, inner_outer.reference)
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
     def kept(self, *, as_computed: bool = False) -> list[Tensor]:
@@ -412,7 +416,7 @@ class Found:
 
     segment: Fusion
     graph: IterationGraph
-    sides: Sides
+    inner_outer: InnerOuter
     order: tuple[int, ...]
     groups: list[Group]
     length: int
@@ -427,44 +431,46 @@ class Found:
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
         """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
         `rows`: see `row_bounds`."""
-        sides = self.sides
-        found = row_bounds(self.segment, self.graph, sides.along, inputs, capacity, self.order, self.groups, least)
+        inner_outer = self.inner_outer
+        found = row_bounds(
+            self.segment, self.graph, inner_outer.along, inputs, capacity, self.order, self.groups, least
+        )
         if not rows or isinstance(found, Refused):
             return found
-        others = row_bounds(self.segment, self.graph, sides.others, inputs, rows, self.order, self.groups)
+        others = row_bounds(self.segment, self.graph, inner_outer.others, inputs, rows, self.order, self.groups)
         return others if isinstance(others, Refused) else found + others
 
 
-def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found | Refused:
+def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found | Refused:
     """What the segment has at these sizes; `most`: elements of an access that are asked for."""
     graph = resolving_graph(segment)
     choices = choices_of(segment, graph)
     reference = choices[0].reference
     groups = dim_groups(graph, reference)
     order = dim_order(graph, segment, reference, inputs)
-    sides = next((s for s in choices if groups[order[-1]] in s.along), None)
-    if sides is None:
+    inner_outer = next((s for s in choices if groups[order[-1]] in s.along), None)
+    if inner_outer is None:
         return Refused("the fastest dim is not one along the rows")
-    groups = dim_groups(graph, sides.reference)
-    order = dim_order(graph, segment, sides.reference, inputs)
-    order = tuple(sorted(order, key=lambda d: (not groups[d].is_broadcast, groups[d] in sides.along)))
+    groups = dim_groups(graph, inner_outer.reference)
+    order = dim_order(graph, segment, inner_outer.reference, inputs)
+    order = tuple(sorted(order, key=lambda d: (not groups[d].is_broadcast, groups[d] in inner_outer.along)))
     extent = {g: inputs.evaluate(g.extent) for g in groups}
-    length = math.prod(extent[g] for g in groups if g in sides.along)
-    rows = math.prod(extent[g] for g in groups if g in sides.others)
+    length = math.prod(extent[g] for g in groups if g in inner_outer.along)
+    rows = math.prod(extent[g] for g in groups if g in inner_outer.others)
     if length < 1 or rows < 1:
         return Refused("there is no element")
     # What has part of a row is read where it is used.
-    whole = [t for t in segment.input_tensors if not t.is_cpu and sides.along <= concrete_groups(graph, t)]
-    read = [t for t in whole if sides.is_full(graph, t)]
-    written = [t for t in segment.output_tensors if sides.is_full(graph, t)]
+    whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= concrete_groups(graph, t)]
+    read = [t for t in whole if inner_outer.is_full(graph, t)]
+    written = [t for t in segment.output_tensors if inner_outer.is_full(graph, t)]
     if not read:
         return Refused("no input has whole rows")
     widest = max(t.dtype.itemsize for t in (*read, *written))
     vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
-    sums = {t.name for t in segment.output_tensors if not sides.is_full(graph, t)}
+    sums = {t.name for t in segment.output_tensors if not inner_outer.is_full(graph, t)}
     weights = [t for t in whole if t not in read]
-    kept = kept_sizes(segment, graph, sides)
-    of_column = sum_registers(segment, sides)
+    kept = kept_sizes(segment, graph, inner_outer)
+    of_column = sum_registers(segment, inner_outer)
     pairs = 2 if _wide_sums(segment) else 1
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     # Doubles are joined without what each thread's sum has lost.
@@ -475,22 +481,22 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         row_registers=access_registers(read, vector),
         held_registers=access_registers(weights, vector) + vector * of_column,
         kept_registers=size_registers(kept, vector),
-        sums=len(sides.column),
+        sums=len(inner_outer.column),
         own_registers=OWN_REGISTERS + (REST_REGISTERS if pairs > 1 else 0),
         read_sizes=tuple(t.dtype.itemsize for t in read),
         weight_sizes=tuple(t.dtype.itemsize for t in weights),
         kept_sizes=kept,
         column_registers=of_column,
         sum_bytes=(8 if is_double else 4) * pairs,
-        statistics=len(sides.row),
-        statistic_registers=len(sides.row) * words,
+        statistics=len(inner_outer.row),
+        statistic_registers=len(inner_outer.row) * words,
         pairs=1 if is_double else pairs,
         is_double=is_double,
-        operations=operations_of(segment, graph, sides),
-        computed_sizes=computed_sizes(segment, graph, sides),
+        operations=operations_of(segment, graph, inner_outer),
+        computed_sizes=computed_sizes(segment, graph, inner_outer),
         unpacked_registers=vector if any(t.dtype is DataType.Half for t in read) else 0,
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
     return Found(
-        segment, graph, sides, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read)
+        segment, graph, inner_outer, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read)
     )

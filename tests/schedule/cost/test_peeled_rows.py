@@ -20,7 +20,7 @@ from fuser.ir.kernel import AsyncCopy, AsyncWait, For, Kernel, Stmt, Store, Vect
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.cost.cut_rows import choose_cut_shape
+from fuser.schedule.cost.peeled_rows import choose_peeled_shape
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from tests.schedule.analysis.test_alignment import laid_out
@@ -407,7 +407,9 @@ def test_shapes_that_were_best_on_an_h200(
     exchanges: int,
     shape: tuple[int, int, int, int],
 ) -> None:
-    found = choose_cut_shape(length + vector - 1, rows, vector, loaded, beside, exchanges, 2, DeviceInfo.preset("H200"))
+    found = choose_peeled_shape(
+        length + vector - 1, rows, vector, loaded, beside, exchanges, 2, DeviceInfo.preset("H200")
+    )
     assert found is not None
     assert (found.threads, found.batch, found.cluster, found.together) == shape
 
@@ -417,7 +419,7 @@ def test_shapes_that_were_best_on_an_h200(
 @pytest.mark.parametrize("beside", [0, 4])
 def test_shapes_fit(length: int, loaded: int, beside: int) -> None:
     device = DeviceInfo.preset("H200")
-    shape = choose_cut_shape(length, 1000, 4, loaded, beside, 2, 2, device)
+    shape = choose_peeled_shape(length, 1000, 4, loaded, beside, 2, 2, device)
     if shape is None:
         assert length * loaded > 8 * device.shared_per_block_optin
         return

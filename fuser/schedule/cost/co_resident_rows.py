@@ -1,9 +1,8 @@
-"""Rows without statistics of which there are so few that each has processors for itself: what takes time is how long a thread
-waits.
+"""Co-resident rows without statistics, so few that each has SMs for itself: latency-bound, time is what a thread waits for.
 
-Such a row is spread over the blocks of a cluster, which tell each other what they have, as long as clusters of all rows run at
-once. Times are microseconds beyond what a kernel takes that does nothing; all that matters is which of two shapes is better
-(H200: layer_norm of ten rows of 1024: 4.7 us in one block each, 5.8 in eight; rms_norm of 58 rows of 1000 4.3, in two 5.3).
+Such a row is spread over the blocks of a cluster, which exchange what they have, as long as the clusters of all rows are
+co-resident. Times are microseconds beyond those of an empty kernel; they only have to rank two shapes (H200: layer_norm of ten
+rows of 1024: 4.7 us in one block each, 5.8 in eight; rms_norm of 58 rows of 1000 4.3, in two 5.3).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_ACCESSES = 3
 
 
 @record
-class ShapeAtOnce:
+class CoResidentShape:
     """`accesses` of each of `threads` threads of the `cluster` blocks that share a row."""
 
     threads: int
@@ -34,12 +33,12 @@ class ShapeAtOnce:
     cluster: int
 
 
-def shapes_at_once(
+def co_resident_shapes(
     accesses: int, bytes_per_access: int, exchanges: int, rows: int, device: DeviceInfo
-) -> list[ShapeAtOnce]:
+) -> list[CoResidentShape]:
     """Shapes of `rows` rows of `accesses` each, whose threads wait for one another `exchanges` times, the best first; none if
     not all rows can be worked on at once."""
-    found: list[tuple[float, ShapeAtOnce]] = []
+    found: list[tuple[float, CoResidentShape]] = []
     for cluster in CLUSTERS:
         if rows > device.clusters(cluster):
             break
@@ -55,5 +54,5 @@ def shapes_at_once(
             behind = OF_ACCESS * device.latencies.dram_ns / 1e3 * each * (each - 1) / 2
             waiting = OF_THREAD * threads * device.cycle + behind + exchanges * exchange
             moving = mine * bytes_per_access / device.sm_rate
-            found.append((waiting + moving, ShapeAtOnce(threads, each, cluster)))
+            found.append((waiting + moving, CoResidentShape(threads, each, cluster)))
     return [shape for _, shape in sorted(found, key=lambda f: f[0])]

@@ -1,8 +1,8 @@
-"""Which reads of device memory are to be the last that leave the second-level cache.
+"""Ask that reads of rows leave the second-level cache last (evict_last).
 
 A kernel that reads rows and writes rows is 2 to 4 % faster where the lines it has read stay longer than those it writes. The
-hint does not make any line be read again: with inputs that take turns, behind any other kernel, with a clean cache or one full
-of lines to write back, and in chains of kernels with nothing between them, the gain is the same (benchmarks/NOTES.md).
+hint does not make any line be read again: with alternating inputs, behind any other kernel, with a clean cache or one full of
+dirty lines, and in chains of kernels, the gain is the same (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.stages import reduced_groups_of
 
 
-def keep_reads_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:
+def evict_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:
     """Hint the reads of inputs that have a row for each row of the result into registers: `copies`, by argument.
 
     Asynchronous copies to shared memory cannot have the hint (`codegen/statements.py` says why).

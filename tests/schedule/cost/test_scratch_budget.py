@@ -15,7 +15,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.ir.facts import TensorDescriptor
 from fuser.lowering.memory.allocate_shared import PLENTY
-from fuser.schedule.cost.room_for_exchanges import EXCHANGES
+from fuser.schedule.cost.scratch_budget import EXCHANGES
 from fuser.simulator.device import SimulatorDevice
 
 

@@ -1,10 +1,10 @@
-"""Few rows, all of which are on the device at once: how many threads and blocks each had best have.
+"""Latency-bound rows: few rows, all of them co-resident. How many threads and blocks each should have.
 
-Where every row begins as soon as the kernel does, what takes time is the chain of steps of one block, not the memory: fewer
-elements a thread make it shorter, but each warp more takes part in every exchange. Blocks of a cluster share a row where there
-are fewer rows than processors. Each shape is judged by the time that it should take beside the launch of a kernel; all times
-are microseconds, all rates bytes a microsecond. What code takes is counted in cycles and instructions (as fitted to an H200,
-benchmarks/NOTES.md); how long those are says the device.
+Where every row begins as soon as the kernel does, time is the chain of steps of one block, and not memory bandwidth: fewer
+elements for each thread make it shorter, but each further warp takes part in every exchange. Blocks of a cluster share a row
+where there are fewer rows than SMs. Each shape is judged by the time that it should take beside the launch of a kernel. All
+times are microseconds, all rates bytes a microsecond. What code takes is counted in cycles and instructions (as fitted to an
+H200, benchmarks/NOTES.md); the device says how long those are.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ in one 5.41; 21x5120 5.02 and 5.17, bf16 36x7168 over two 5.25 and 5.17; 94x1638
 
 
 @record
-class FewRows:
+class LatencyBoundRows:
     """What the time of few rows depends on.
 
     rows, length   how many, and elements of each
@@ -109,7 +109,7 @@ class FewRows:
 
 
 @record
-class FewShape:
+class LatencyBoundShape:
     """`threads` with `batch` accesses each in every of `cluster` blocks of a row."""
 
     threads: int
@@ -130,8 +130,8 @@ class _Share:
     working: float
 
 
-def few_time(
-    few: FewRows,
+def latency_bound_time(
+    few: LatencyBoundRows,
     threads: int,
     batch: int,
     cluster: int,
@@ -144,7 +144,7 @@ def few_time(
     return _time(few, share, threads, batch, cluster, device, one_pass=one_pass)
 
 
-def _share(few: FewRows, cluster: int, device: DeviceInfo) -> _Share:
+def _share(few: LatencyBoundRows, cluster: int, device: DeviceInfo) -> _Share:
     per_sm = -(-few.rows // device.clusters(cluster))
     share = few.length * (few.moved + few.shared) / cluster
     # A few processors with more rows than the others have the device's rate for themselves in the end.
@@ -156,7 +156,7 @@ def _share(few: FewRows, cluster: int, device: DeviceInfo) -> _Share:
 
 
 def _time(
-    few: FewRows, share: _Share, threads: int, batch: int, cluster: int, device: DeviceInfo, *, one_pass: bool
+    few: LatencyBoundRows, share: _Share, threads: int, batch: int, cluster: int, device: DeviceInfo, *, one_pass: bool
 ) -> float:
     per_sm, moving, working, cycle = share.per_sm, share.moving, share.working, device.cycle
     warps = per_sm * -(-threads // WARP)
@@ -167,7 +167,7 @@ def _time(
         time += (ways.base + warps * ways.warp + elements * ways.element) * cycle
         time += CLUSTER_IN_TURN * device.cluster_start * (per_sm - 1)
         return time + (device.cluster_exchange(cluster) if cluster > 1 else 0.0)
-    if cluster == 1 and threads > WARP and is_alone(few, per_sm):
+    if cluster == 1 and threads > WARP and is_exclusive(few, per_sm):
         time = device.first_to_last + max(moving - HIDDEN * device.first_to_last, working)
         time += elements * (ALONE_ELEMENT + ALONE_BYTE * few.loaded) * cycle
         return time + (ONCE + warps * WARP_ONCE if one_pass else TWICE + warps * WARP_TWICE) * cycle
@@ -181,19 +181,21 @@ def _time(
     return time + (few.exchanges * device.block_exchange if threads > WARP else 0.0)
 
 
-def is_alone(few: FewRows, per_sm: int) -> bool:
+def is_exclusive(few: LatencyBoundRows, per_sm: int) -> bool:
     """Whether blocks with rows have SMs for themselves, and may take one pass for their statistics. Not measured for group
     norms, nor where rows are read by element or their ends cut accesses."""
     return per_sm == 1 and few.vector > 1 and not (few.is_exact or few.is_searched or few.is_cut)
 
 
-def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo) -> FewShape | None:
+def choose_latency_bound_shape(
+    few: LatencyBoundRows, held: int, overhead: int, device: DeviceInfo
+) -> LatencyBoundShape | None:
     """The shape that should take least time; None if the device does not hold all rows at once.
 
     held      bytes that a thread keeps of an element
     overhead  registers of a thread beside those
     """
-    best: FewShape | None = None
+    best: LatencyBoundShape | None = None
     hidden, least_of_cluster = HIDDEN * device.first_to_last, LEAST_OF_CLUSTER * device.launch
     for cluster in (1, 2, 4, 8, 16):
         if device.clusters(cluster) < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
@@ -202,11 +204,11 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
         per_sm = share.per_sm
         # What a shape has to take less than.
         limit = math.inf if best is None else best.time
-        limit -= least_of_cluster if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
+        limit -= least_of_cluster if best is not None and best.cluster == 1 < cluster and is_exclusive(few, 1) else 0.0
         if per_sm > MOST_PER_SM or device.first_to_last + max(share.moving - hidden, share.working) >= limit:
             continue
         accesses = -(-few.length // (few.vector * cluster))
-        may_once = few.in_double or (cluster == 1 and is_alone(few, per_sm))
+        may_once = few.in_double or (cluster == 1 and is_exclusive(few, per_sm))
         passes = (False, True) if may_once else (False,)
         for most in (t for t in THREADS if t <= device.max_threads_per_block):
             threads = most
@@ -223,11 +225,11 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
                 if batch > MOST_ACCESSES or registers > device.registers_per_thread:
                     continue
                 if per_sm <= _resident(threads, registers, device):
-                    best, limit = FewShape(threads, batch, cluster, registers, time, one_pass), time
+                    best, limit = LatencyBoundShape(threads, batch, cluster, registers, time, one_pass), time
     return best
 
 
-def _registers(few: FewRows, batch: int, held: int, overhead: int) -> int:
+def _registers(few: LatencyBoundRows, batch: int, held: int, overhead: int) -> int:
     """Registers of a thread that holds so many accesses."""
     kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
     # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.

@@ -1,9 +1,9 @@
-"""Shapes of rows that begin anywhere and lie in shared memory: cut into vectors where their memory is aligned.
+"""Shapes of rows in shared memory that begin at any address: peeled into vectors at the aligned places of their memory.
 
-Threads whose accesses are all whole test once for a group of them; those with an end of the row test each, and go through an
-end element by element. So few threads should have such groups: the row fills its threads nearly whole. What all rows share,
-weights say, lies at another phase than a row and takes three accesses for one, out of the second-level cache: several rows of
-one phase together read it once.
+Threads whose accesses are all full test once for a group of them. Threads with an end of the row test each access, and go
+through an end element by element. Few threads should have such groups: the row fills its threads nearly completely. Shared
+operands, such as weights, have another phase than a row: a load takes three accesses in place of one, from the second-level
+cache. A thread that works on several rows of one phase reads them once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.params import InnerPersistentParams
 
 LEAST_BYTES, LEAST_BYTES_BESIDE = 16 * 1024, 32 * 1024
@@ -116,7 +116,7 @@ FEW_WAVES = 4
 
 
 @record
-class CutShape:
+class PeeledShape:
     """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `together` rows at once. So
     many blocks are `resident` on an SM."""
 
@@ -128,12 +128,12 @@ class CutShape:
     in_flight: int
 
 
-def cut_unrolled(batch: int) -> int:
+def peeled_unrolled(batch: int) -> int:
     """Accesses of a thread that are tested together: more of them, and more threads test each by itself."""
     return 2 if batch % 2 == 0 else 3 if batch % 3 == 0 else 1
 
 
-def choose_cut_shape(
+def choose_peeled_shape(
     length: int,
     rows: int,
     vector: int,
@@ -144,7 +144,7 @@ def choose_cut_shape(
     device: DeviceInfo,
     *,
     is_realigned: bool = False,
-) -> CutShape | None:
+) -> PeeledShape | None:
     """The spread of rows of `length` elements, what the first part of a row lacks included; None if no cluster holds one.
 
     loaded      bytes of a row's elements that are read
@@ -175,7 +175,7 @@ def choose_cut_shape(
                 spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, signals_once))
     at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
-    best: tuple[tuple[float, int, int], CutShape] | None = None
+    best: tuple[tuple[float, int, int], PeeledShape] | None = None
     for spread in sorted(spreads, key=lambda s: -s.most):
         least = 0.0 if best is None else best[0][0]
         if spread.most < least:
@@ -206,15 +206,15 @@ def choose_cut_shape(
             if shares:
                 score *= FEW_TOGETHER.get(resident, 1.0)
             tested = TOGETHER_AT_ONCE if shares else at_once
-            key = score * tested[cut_unrolled(batch)], -cluster, -together
+            key = score * tested[peeled_unrolled(batch)], -cluster, -together
             if best is None or key > best[0]:
-                best = key, CutShape(threads, batch, cluster, together, resident, resident * held)
+                best = key, PeeledShape(threads, batch, cluster, together, resident, resident * held)
                 least = key[0]
     return None if best is None else best[1]
 
 
-def cut_params(
-    shape: CutShape,
+def peeled_params(
+    shape: PeeledShape,
     order: tuple[int, ...],
     accesses: RowAccesses,
     bounds: tuple[tuple[str, int, int, int], ...],
@@ -386,7 +386,7 @@ def _score(
 
 def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:
     """Threads, summed over the blocks of a row, that test all of their accesses in a group, as a share of all groups."""
-    at_once = cut_unrolled(batch)
+    at_once = peeled_unrolled(batch)
     groups = batch // at_once
     # Of all groups of all blocks one has the last vector: those before it are whole, those behind it empty.
     block, left = divmod(vectors, threads * batch)

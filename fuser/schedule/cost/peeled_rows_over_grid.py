@@ -1,9 +1,8 @@
-"""Rows that begin anywhere, of Doubles or of two tensors of Floats, in the shared memory of groups of blocks of the grid:
-shapes, and where they pay.
+"""Peeled rows, of Doubles or of two tensors of Floats, in the shared memory of cooperative groups of blocks: shapes, and when.
 
-Clusters of many blocks find no room on some processors, and few long rows leave their last wave half empty; a group may have
-any number of blocks. All groups are in the same stage at the same time: what moves, what is computed of Doubles and the
-exchanges follow one another. All times are microseconds.
+Large clusters do not fit on some SMs, and few long rows leave their last wave half empty. A cooperative group may have any
+number of blocks. All groups are in the same stage at the same time, so that memory, arithmetic of Doubles and exchanges do not
+overlap. All times are microseconds.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 from fuser.ir.device_info import SM_PARTITIONS, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.cut_rows import cut_unrolled
-from fuser.schedule.cost.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.cost.peeled_rows import peeled_unrolled
 from fuser.schedule.cost.rows_over_grid import OF_THREAD, Row, latency_together, near_exchange
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 
 WORK, EXPONENTIAL_WORK = 1085, 1225
 """Cycles of a thread for an access in all stages, and where exponentials are summed (H200: layer_norm 30x128256 in two trips,
@@ -50,7 +49,7 @@ WORTH = 0.95
 
 
 @record
-class CutGridShape:
+class PeeledGridShape:
     """`groups` of `sharing` blocks, `threads` of each along a row, `batch` accesses of a thread; `resident` blocks share an SM.
     `time` is what all rows should take."""
 
@@ -62,14 +61,14 @@ class CutGridShape:
     time: float
 
 
-def choose_cut_grid_shape(
+def choose_peeled_grid_shape(
     row: Row, rows: int, loaded: int, device: DeviceInfo, *, sums_exponentials: bool
-) -> CutGridShape | None:
+) -> PeeledGridShape | None:
     """The shape that should take least time; None if no group of all blocks holds a row.
 
     loaded   bytes that are read of an element of a row
     """
-    best: CutGridShape | None = None
+    best: PeeledGridShape | None = None
     accesses = -(-row.elements // row.vector)
     # One binary serves all blocks of a rung.
     least_registers = (DOUBLES_REGISTERS if loaded > 8 else 0) if row.is_double else REGISTERS
@@ -109,18 +108,18 @@ def choose_cut_grid_shape(
                 warps = threads // WARP * per_sm
                 working = batch * work
                 working *= (
-                    -(-warps // SM_PARTITIONS) * SM_PARTITIONS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
+                    -(-warps // SM_PARTITIONS) * SM_PARTITIONS / warps * (1.0 if peeled_unrolled(batch) > 1 else SINGLE)
                 )
                 if sums_exponentials and resident > 1 and trips > 1:
                     working *= IN_TURNS
                 exchange = device.grid_exchange(sharing) + OF_THREAD * threads * device.cycle
                 time = trips * (moving + working + latency + row.exchanges * exchange)
                 if best is None or time < best.time:
-                    best = CutGridShape(threads, batch, sharing, groups, resident, time)
+                    best = PeeledGridShape(threads, batch, sharing, groups, resident, time)
     return best
 
 
-def cut_cluster_time(
+def peeled_cluster_time(
     row: Row, rows: int, cluster: int, batch: int, exchanges: int, device: DeviceInfo, *, sums_exponentials: bool
 ) -> float:
     """What rows over clusters of blocks that have a processor each should take, for comparison."""

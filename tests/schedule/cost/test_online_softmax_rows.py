@@ -12,8 +12,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AtomicAdd, Post, walk
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.cost import exponential_rows
-from fuser.schedule.cost.exponential_rows import ExponentialRows, choose_exponential_rows
+from fuser.schedule.cost import online_softmax_rows
+from fuser.schedule.cost.online_softmax_rows import OnlineSoftmaxRows, choose_online_softmax_rows
 from fuser.schedule.schedulers import chained_reduction
 from fuser.simulator.device import SimulatorDevice
 from tests.schedule.schedulers.test_chained_reduction import (
@@ -29,8 +29,8 @@ BFloat16, Half, Float, Double = DataType.BFloat16, DataType.Half, DataType.Float
 H200 = DeviceInfo.preset("H200")
 
 
-def choose(rows: int, columns: int, itemsize: int, vector: int = 0) -> ExponentialRows:
-    found = choose_exponential_rows(rows, columns, vector or 16 // itemsize, itemsize, 8192, H200)
+def choose(rows: int, columns: int, itemsize: int, vector: int = 0) -> OnlineSoftmaxRows:
+    found = choose_online_softmax_rows(rows, columns, vector or 16 // itemsize, itemsize, 8192, H200)
     assert found is not None
     return found
 
@@ -41,9 +41,9 @@ def choose(rows: int, columns: int, itemsize: int, vector: int = 0) -> Exponenti
 def test_shapes_fit(rows: int, columns: int, itemsize: int) -> None:
     found = choose(rows, columns, itemsize)
     vector = 16 // itemsize
-    assert found.threads * found.together <= max(exponential_rows.BLOCK_THREADS)
-    assert found.threads * vector * itemsize >= exponential_rows.LEAST_BYTES
-    assert found.unroll * vector <= (exponential_rows.HELD if itemsize > 2 else exponential_rows.MOST_HELD)
+    assert found.threads * found.together <= max(online_softmax_rows.BLOCK_THREADS)
+    assert found.threads * vector * itemsize >= online_softmax_rows.LEAST_BYTES
+    assert found.unroll * vector <= (online_softmax_rows.HELD if itemsize > 2 else online_softmax_rows.MOST_HELD)
     assert 0 <= found.blocks < -(-rows // found.together)
     assert (found.blocks or -(-rows // found.together)) <= 8192
 
@@ -76,8 +76,8 @@ def test_values(rows: int, columns: int, dtype: DataType, sms: int) -> None:
     "shape", [(2, 4, 64, 3), (4, 2, 32, 2), (8, 1, 16, 0), (16, 3, 8, 5), (64, 1, 2, 4), (96, 1, 1, 7)]
 )
 def test_values_of_any_loops(shape: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    forced = ExponentialRows(*shape, 1.0)
-    monkeypatch.setattr(chained_reduction, "choose_exponential_rows", lambda *_: forced)
+    forced = OnlineSoftmaxRows(*shape, 1.0)
+    monkeypatch.setattr(chained_reduction, "choose_online_softmax_rows", lambda *_: forced)
     monkeypatch.setattr(chained_reduction, "FEW_ROWS", 0)
     fusion = fusion_of(cross_entropy, Float)
     arrays = arrays_for(cross_entropy, 301, 132, Float)
