@@ -46,6 +46,8 @@ Passes: what each does, and why it stands there
                                statements.
     merge_predicates           Join neighbouring statements under equal tests; hoist tests that all iterations of a loop
                                share. Last of those that look at single statements.
+    sink_into_branches         Compute in a branch what only that branch needs, such as a part of a concatenation. Last of
+                               those that move statements: a list has all that its threads do.
     finish_kernel              Make the parameters, the launch plan and the size of shared memory. Last: only now is it
                                known what the body mentions.
 

@@ -32,6 +32,7 @@ from fuser.lowering.predicates.fill_masked_loads import fill_masked_loads
 from fuser.lowering.predicates.merge_predicates import merge_predicates
 from fuser.lowering.predicates.peel_loops import peel_loops
 from fuser.lowering.predicates.simplify_first_iterations import simplify_first_iterations
+from fuser.lowering.predicates.sink_into_branches import sink_into_branches
 from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
 from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
@@ -58,6 +59,7 @@ PASSES = (
     "specialise_full_tiles",
     "sink_epilogue",
     "merge_predicates",
+    "sink_into_branches",
     "finish_kernel",
 )
 
@@ -164,6 +166,7 @@ def lower_fusion(
     body = step("specialise_full_tiles", lambda: _specialise_full_tiles(body, context))
     body = step("sink_epilogue", lambda: sink_epilogue(body))
     body = step("merge_predicates", lambda: merge_predicates(body))
+    body = step("sink_into_branches", lambda: sink_into_branches(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
     if observer is not None:
         kernel = replace(kernel, body=observer.passed("finish_kernel", kernel.body))

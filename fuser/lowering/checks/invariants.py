@@ -255,6 +255,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "specialise_full_tiles": (),
     "sink_epilogue": (),
     "merge_predicates": (no_equal_neighbours,),
+    "sink_into_branches": (),
     "finish_kernel": (),
 }
 """What each pass ensures, in the order of the passes."""

@@ -1,0 +1,111 @@
+"""Sink what only one branch of a test needs into that branch.
+
+Before: a = sigmoid(x); b = exp(y); if (i < 4) { z = a } else { z = b }
+After:  if (i < 4) { a = sigmoid(x); z = a } else { b = exp(y); z = b }
+
+An element of a concatenation is that of one part, but every part is computed where its operands are, above the test: of boxes
+whose first four channels are computed otherwise each thread would compute all five kinds. The compiler of CUDA does not move
+them: it takes a test for cheaper than it is to wait.
+
+Only what is computed from registers moves, of which nothing else is made; loads stay, so that they are all on their way at
+once. Values of a few instructions stay as well: those are done before a branch is taken. So does what is tested of the counter
+of an unrolled loop, which is known when the text is compiled.
+
+Requires tests that are joined: statements of one list are done by the same threads. Last: no other pass looks for values of
+a list in its branches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from fuser.ir.integers import Symbol
+from fuser.ir.kernel import Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.op_instructions import op_instructions
+
+WORTH = 16
+"""Instructions that a branch must save: what it takes to split the threads of a warp and to join them again, about."""
+
+
+def sink_into_branches(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body with values computed in the branches that need them."""
+    if not any(map(_is_choice, walk(body))):
+        return body
+    reads, writes = Counter[Buffer](), Counter[Buffer]()
+    for stmt in walk(body):
+        reads.update({b for b, _ in stmt_reads(stmt)})
+        writes.update({b for b, _ in stmt_writes(stmt)})
+    return _Sink(reads, writes).sunk(body, frozenset())
+
+
+def _is_choice(stmt: Stmt) -> bool:
+    return isinstance(stmt, If) and stmt.role is Role.predicate and bool(stmt.orelse)
+
+
+class _Sink:
+    """The pass, with how many statements of the kernel read and write each buffer."""
+
+    def __init__(self, reads: Counter[Buffer], writes: Counter[Buffer]) -> None:
+        self.reads, self.writes = reads, writes
+
+    def sunk(self, body: Sequence[Stmt], counters: Set[Symbol]) -> tuple[Stmt, ...]:
+        """A list of statements. `counters`: of the unrolled loops around it."""
+        stmts = list(body)
+        at = len(stmts) - 1
+        while at >= 0:
+            stmt = stmts[at]
+            if isinstance(stmt, If) and _is_choice(stmt) and not counters >= frozenset(stmt.condition.symbols):
+                for is_then in (True, False):
+                    moved = self._movable(stmts, at, is_then)
+                    if sum(_instructions(s.value) for s in moved) >= WORTH:
+                        branch = (*moved, *(stmt.then if is_then else stmt.orelse))
+                        stmt = replace(stmt, then=branch) if is_then else replace(stmt, orelse=branch)
+                        stmts[at] = stmt
+                        stmts = [s for s in stmts if s not in moved]
+                        at -= len(moved)
+            at -= 1
+        return tuple(self._inside(s, counters) for s in stmts)
+
+    def _inside(self, stmt: Stmt, counters: Set[Symbol]) -> Stmt:
+        match stmt:
+            case For():
+                own = {stmt.symbol} if stmt.unroll else set[Symbol]()
+                body = self.sunk(stmt.body, counters | own)
+                return stmt if body == stmt.body else replace(stmt, body=body)
+            case If():
+                then, orelse = self.sunk(stmt.then, counters), self.sunk(stmt.orelse, counters)
+                return stmt if (then, orelse) == (stmt.then, stmt.orelse) else replace(stmt, then=then, orelse=orelse)
+            case _:
+                return stmt
+
+    def _movable(self, stmts: Sequence[Stmt], at: int, is_then: bool) -> list[Store]:
+        """Statements before the test at a place that nothing but one of its branches needs, in order."""
+        choice = stmts[at]
+        assert isinstance(choice, If)
+        needed = Counter[Buffer]()
+        for stmt in walk(choice.then if is_then else choice.orelse):
+            needed.update({b for b, _ in stmt_reads(stmt)})
+        written = set[Buffer]()
+        found: list[Store] = []
+        for stmt in reversed(stmts[:at]):
+            if (
+                isinstance(stmt, Store)
+                and stmt.buffer.is_register
+                and stmt.role is Role.plain
+                and self.writes[stmt.buffer] == 1
+                and self.reads[stmt.buffer] == needed[stmt.buffer] > 0
+                and all(b.is_register and b not in written for b, _ in stmt_reads(stmt))
+            ):
+                found.insert(0, stmt)
+                needed.update({b for b, _ in stmt_reads(stmt)})
+            else:
+                written.update(b for s in walk((stmt,)) for b, _ in stmt_writes(s))
+        return found
+
+
+def _instructions(value: Value) -> int:
+    own = op_instructions(value.op, value.compute) if isinstance(value, Call) else 0
+    return own + sum(map(_instructions, value_operands(value)))
