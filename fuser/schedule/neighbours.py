@@ -223,7 +223,6 @@ def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterP
             yield replace(params, reduction=loops)
     if params.kept_iterations:
         yield replace(params, kept_iterations=params.kept_iterations // 2)
-    yield replace(params, streaming=not params.streaming)
     if params.last_in_registers:
         yield replace(params, last_in_registers=False)
     del device

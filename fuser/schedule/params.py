@@ -211,8 +211,7 @@ class InnerPersistentParams:
     in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
     prefetch    whether the launch asks for what all rows share before anything else
     full_tiles  the kernel is specialised for blocks all of whose rows exist
-    few         every block has a processor for itself: registers need not leave room for others
-    alone       the same, for the blocks of clusters, of registers as they come
+    alone       the blocks of a cluster have a processor each
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -236,7 +235,6 @@ class InnerPersistentParams:
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()
-    few: bool = False
     prefetch: bool = False
     pieces: int = 1
     beside_ahead: bool = False
@@ -253,7 +251,6 @@ class OuterPersistentParams:
     blocks_per_sm   that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a column
     kept_iterations     the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers   the rows of its last iteration stay in the registers that they were loaded into
-    streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
     one_turn        the rows of a block are those of one turn, and stay in the registers of its threads
     bounds          (input, dim, low, high) of the reduced extents that are not known, for which that is so
     reasons         why, in words; no part of what is compared
@@ -261,7 +258,6 @@ class OuterPersistentParams:
 
     reduction: ReductionParams
     blocks_per_sm: int
-    streaming: bool = True
     kept_iterations: int = 0
     last_in_registers: bool = False
     one_turn: bool = False

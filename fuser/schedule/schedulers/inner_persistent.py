@@ -105,7 +105,8 @@ class InnerPersistentScheduler:
         if rows.inside > 1:
             return self._side_by_side(segment, rows, inputs, device)
         near = self._near(segment, rows, inputs, device)
-        if isinstance(near, InnerPersistentParams) and near.few:
+        # In registers, all rows at once: groups of the grid would gain nothing.
+        if isinstance(near, InnerPersistentParams) and near.resident and not near.in_shared:
             return near
         wide = self._over_grid(segment, rows, near, inputs, device)
         found = near if wide is None else wide
@@ -294,8 +295,9 @@ class InnerPersistentScheduler:
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
             beside_first=first,
-            few=shaped is not None,
-            alone=few is not None and 1 < shape.cluster <= device.sm_count // rows,
+            # Every block has a processor for itself: registers need not leave room for others.
+            resident=int(shaped is not None),
+            alone=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),
             # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
             # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
             full_tiles=shape.rows > 1 and (vector == 1 or not beside),

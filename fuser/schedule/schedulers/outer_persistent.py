@@ -234,9 +234,9 @@ class OuterPersistentScheduler:
         if not one_turn and (params.kept_iterations or params.last_in_registers):
             for first, again in _read_again(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
-        if params.streaming:
-            for name in _last_accesses(builder, with_rows):
-                builder.set_cache_op(name, CacheOp.streaming)
+        # Nothing of it is needed again: it leaves the second-level cache first.
+        for name in _last_accesses(builder, with_rows):
+            builder.set_cache_op(name, CacheOp.streaming)
         return builder
 
 

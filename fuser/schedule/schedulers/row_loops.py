@@ -47,8 +47,8 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, misaligned=params.misaligned)
     vectorize_rows(builder, placed, misaligned=params.misaligned)
-    if params.resident or params.few:
-        builder.ask_blocks_per_sm(max(params.resident, 1))
+    if params.resident:
+        builder.ask_blocks_per_sm(params.resident)
     if params.beside_ahead:
         updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
         for argument, copy in copies.items():
@@ -107,7 +107,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.in_grid:
             builder.ask_blocks_per_sm(params.in_grid)
         else:
-            builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone or params.few)
+            builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone)
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.

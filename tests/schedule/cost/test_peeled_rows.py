@@ -73,7 +73,8 @@ def force(
             beside_first=(),
             blocks=groups,
             in_grid=1 if groups else 0,
-            few=False,
+            resident=0,
+            alone=False,
             bounds=tuple((name, dim, 1, capacity) for name, dim, _, _ in params.bounds),
         )
 
