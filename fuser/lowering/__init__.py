@@ -21,8 +21,6 @@ Passes: what each does, and why it stands there
                                blocks. Before collectives are expanded: the wait is one of them.
     expand_collectives         Turn `Reduce`, `Scan` and `GridBarrier` into shuffles, shared and remote stores, atomics
                                and fences. Before memory and barriers, which treat its scratch like any other buffer.
-    sink_to_owners             Sink what follows from the results of columns alone to the threads that join them, which
-                               share it in place of the results. Before what is shared has a place.
     allocate_shared            Give every shared buffer an offset; reuse bytes where lifetimes are disjoint. Before
                                barriers: buffers at one offset are one memory.
     insert_syncs               Put block barriers between conflicting accesses of shared memory. All accesses are there,
@@ -41,9 +39,6 @@ Passes: what each does, and why it stands there
                                the first.
     specialise_full_tiles      Specialise the kernel for blocks all of whose rows exist. Tests are as few as they get,
                                and not joined.
-    sink_epilogue              Sink what follows the last collective to the threads that store its results, if that is
-                               much arithmetic in Double. Barriers are placed, and owners' tests stand around single
-                               statements.
     merge_predicates           Join neighbouring statements under equal tests; hoist tests that all iterations of a loop
                                share. Last of those that look at single statements.
     sink_into_branches         Compute in a branch what only that branch needs, such as a part of a concatenation. Last of

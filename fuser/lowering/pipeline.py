@@ -17,8 +17,6 @@ from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
 from fuser.lowering.collectives.expand_collectives import Expanded, expand_collectives
-from fuser.lowering.collectives.sink_epilogue import sink_epilogue
-from fuser.lowering.collectives.sink_to_owners import sink_to_owners
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
@@ -49,7 +47,6 @@ PASSES = (
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
-    "sink_to_owners",
     "allocate_shared",
     "insert_syncs",
     "fill_masked_loads",
@@ -57,7 +54,6 @@ PASSES = (
     "unswitch_loops",
     "simplify_first_iterations",
     "specialise_full_tiles",
-    "sink_epilogue",
     "merge_predicates",
     "sink_into_branches",
     "finish_kernel",
@@ -150,7 +146,6 @@ def lower_fusion(
         ),
     )
     body = seen("expand_collectives", expanded.body)
-    body = step("sink_to_owners", lambda: sink_to_owners(body))
     layout = _named("allocate_shared", lambda: allocate_shared(body))
     is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
@@ -164,7 +159,6 @@ def lower_fusion(
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("simplify_first_iterations", lambda: simplify_first_iterations(body))
     body = step("specialise_full_tiles", lambda: _specialise_full_tiles(body, context))
-    body = step("sink_epilogue", lambda: sink_epilogue(body))
     body = step("merge_predicates", lambda: merge_predicates(body))
     body = step("sink_into_branches", lambda: sink_into_branches(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))

@@ -48,11 +48,9 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_integers
 from fuser.ir.statement_scopes import Scope, defined_symbol, is_collective, scope_of
-from fuser.lowering.collectives.sink_epilogue import sink_epilogue
 from fuser.lowering.predicates.peel_loops import peel_loops
 from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
-from tests.lowering.collectives.test_sink_epilogue import settle, stored
 
 REGISTER = Buffer("register", DataType.Float, MemoryType.local, const(4))
 SHARED = Buffer("shared", DataType.Float, MemoryType.shared, const(4))
@@ -116,15 +114,6 @@ def test_every_statement_is_classified(stmt: Stmt, scope: Scope) -> None:
     named = getattr(stmt, "symbol", getattr(stmt, "last_block", None))
     assert defined_symbol(stmt) is named
     assert all(isinstance(e, Int) for e in stmt_integers(stmt))
-
-
-@pytest.mark.parametrize("stmt", [s for s, scope in SAMPLES if scope > Scope.operands], ids=lambda s: type(s).__name__)
-def test_what_communicates_is_left_to_all_threads(stmt: Stmt) -> None:
-    """Threads that store nothing do not skip it, and what only others' rows need is not left out for whole blocks."""
-    body = (settle(), stmt, stored())
-    assert sink_epilogue(body) is body
-    inside = (settle(), For(INDEX, ZERO, const(8), ONE, (stmt,)), stored())
-    assert sink_epilogue(inside) is inside
 
 
 @pytest.mark.parametrize("stmt", [s for s, _ in SAMPLES if is_collective(s)], ids=lambda s: type(s).__name__)

@@ -23,9 +23,6 @@ Others
     semaphores.py                 the counters that blocks meet by
     expand_scan.py                scans over the threads of a block
     expand_scan_cluster.py        scans over the blocks of a cluster
-Code behind a join
-    sink_to_owners.py             what follows from results of columns alone moves to the threads that join them
-    sink_epilogue.py              what follows the last collective moves to the threads that store its results
 
 What holds at all levels, and how each exchanges
     Every thread of a block ends up with the result (docs/decisions/0004-allreduce-collectives.md). There are no float

@@ -374,7 +374,7 @@ def test_only_what_was_checked_is_left_out() -> None:
     body = (*ALLOCATED, WRITE_A, WRITE_B, READ_A)
     result = PassResult(body, {"a": ZERO, "b": ZERO}, frozenset("ab"))
     with pytest.raises(InternalError, match="shared_values_survive"):
-        check_invariants("allocate_shared", result, "sink_to_owners")
+        check_invariants("allocate_shared", result, "expand_collectives")
     check_invariants("allocate_shared", result, "allocate_shared")
 
 
