@@ -272,8 +272,7 @@ class StatementWriter:
         reads = () if self._in_tree else tested_reads(stmt, self._only_read_into)
         if reads:
             condition = self._values.integer(stmt.condition)
-            texts = self._tested_reads.lines(condition, reads, filled=bool(stmt.orelse))
-            self.lines += [indent + text for text in texts]
+            self.lines += [indent + text for text in self._tested_reads.lines(condition, reads)]
             return
         condition = self._values.integer(stmt.condition)
         self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")

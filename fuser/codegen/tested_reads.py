@@ -4,7 +4,7 @@
 
 As they stand, ptxas takes both branches for one: what uses a read then comes right behind it, and the next read waits for
 that. So each is read into registers of its own, which an empty asm statement uses behind the test: it has no instruction, but
-the read cannot move past it. The registers hold zeros where the test fails, or what is stored there then.
+the read cannot move past it. The registers hold zeros where the test fails.
 
 Such text makes ptxas choose fewer registers, for trips without tests beside it, too, whose reads may then wait for one
 another: schedules that count on reads being on their way ask for registers by launch bounds.
@@ -12,12 +12,10 @@ another: schedules that count on reads being on their way ask for registers by l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from fuser.codegen.names import Names
 from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import ZERO
 from fuser.ir.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, walk
@@ -25,7 +23,6 @@ from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
-_MINUS_INFINITY = {DataType.BFloat16: 0xFF80FF80, DataType.Half: 0xFC00FC00, DataType.Float: 0xFF800000}
 ACCESS_OF_SHIFTS = 4
 """Bytes of the narrowest read that is shifted."""
 MOST_READS = 8
@@ -43,12 +40,9 @@ class _Read:
 def only_read_into(body: tuple[Stmt, ...]) -> frozenset[Buffer]:
     """Register arrays that nothing but reads of device memory writes: what they held before a read does not matter."""
     found: dict[Buffer, bool] = {}
-    fills: set[int] = set()
     for stmt in walk(body):
-        if isinstance(stmt, If) and is_filled(stmt):
-            fills.update(map(id, stmt.orelse))
         for buffer, _ in stmt_writes(stmt):
-            if buffer.is_register and id(stmt) not in fills:
+            if buffer.is_register:
                 found[buffer] = found.get(buffer, True) and as_move(stmt) is not None
     return frozenset(b for b, is_read in found.items() if is_read)
 
@@ -64,24 +58,9 @@ def as_move(stmt: Stmt) -> VectorMove | None:
             return None
 
 
-def is_filled(stmt: If) -> bool:
-    """Whether one branch reads device memory into registers, and the other stores -infinity there, one by one."""
-    move = as_move(stmt.then[0]) if len(stmt.then) == 1 and stmt.orelse else None
-    if move is None or move.dst.dtype not in _MINUS_INFINITY or len(stmt.orelse) != move.width:
-        return False
-    return all(
-        isinstance(store, Store)
-        and store.buffer is move.dst
-        and store.index is move.dst_index + lane
-        and isinstance(store.value, Literal)
-        and store.value.value == -math.inf
-        for lane, store in enumerate(stmt.orelse)
-    )
-
-
 def tested_reads(stmt: If, into: Iterable[Buffer]) -> tuple[VectorMove, ...]:
     """The reads that a test is for, if it is for nothing else but what the registers hold without them; else none."""
-    if (stmt.orelse and not is_filled(stmt)) or len(stmt.then) > MOST_READS:
+    if stmt.orelse or len(stmt.then) > MOST_READS:
         return ()
     moves = [as_move(s) for s in stmt.then]
     known = [m for m in moves if m is not None and m.dst in into and _has_registers(m)]
@@ -96,8 +75,6 @@ def tested_tree(stmt: For | If, into: frozenset[Buffer]) -> tuple[Buffer, ...]:
         move = as_move(s)
         if move is not None:
             widest[move.dst] = max(widest.get(move.dst, 0), move.width * move.dst.dtype.itemsize)
-        elif isinstance(s, If) and s.orelse and is_filled(s):
-            return ()
         elif isinstance(s, If):
             tests += any(isinstance(inner, If) for inner in walk((*s.then, *s.orelse)))
         elif not isinstance(s, For):
@@ -117,15 +94,13 @@ class TestedReads:
         self._names = names
         self._values = values
 
-    def lines(self, condition: str, moves: tuple[VectorMove, ...], *, filled: bool = False) -> list[str]:
-        """Without indentation. `filled`: with -infinity where the test fails, else with zeros."""
+    def lines(self, condition: str, moves: tuple[VectorMove, ...]) -> list[str]:
+        """Without indentation."""
         out: list[str] = []
         reads = [self._unaligned(m, out) if not m.aligned and m.width > 1 else self._aligned(m) for m in moves]
         pieces = [piece for read in reads for piece in read.pieces]
         for name, kind, _ in pieces:
             begins = f"{kind}()" if kind.startswith("uint") else "0"
-            if filled:
-                begins = _repeated(_MINUS_INFINITY[moves[0].dst.dtype], kind)
             out.append(f"{kind} {name} = {begins};")
         out.append(f"if ({condition}) {{")
         out += [f"  {name} = {source};" for name, _, source in pieces]
@@ -194,14 +169,6 @@ def is_read_by_element(width: int, itemsize: int) -> bool:
 def _has_registers(move: VectorMove) -> bool:
     """Whether asm statements take what is read: no bytes, and no pairs that are aligned less than their registers."""
     return move.dst.dtype.itemsize in ACCESS_TYPES and not move.dst.dtype.is_complex
-
-
-def _repeated(word: int, kind: str) -> str:
-    """The bits of an element, repeated to a word, as an access of a kind."""
-    if not kind.startswith("uint"):
-        return hex(word & 0xFFFF if kind == "unsigned short" else word) + "u"
-    words = ", ".join([f"{word:#x}u"] * int(kind[-1]))
-    return f"make_{kind}({words})"
 
 
 def _held(name: str, kind: str) -> list[str]:

@@ -23,7 +23,6 @@ class Role(Enum):
     predicate = "predicate"  # keeps a thread inside an extent
     owner = "owner"  # one of several threads that hold the same value writes it
     unswitch = "unswitch"  # one hoisted test for a whole loop nest
-    whole_block = "whole block"  # one test for all rows of a block
     initialise = "initialise"  # identity of a reduction
     last_block = "last block"  # work of the block that arrived last
     semaphore_reset = "semaphore reset"

@@ -174,11 +174,6 @@ class TransformVerbs(ScheduledFusion):
         self.prefetched = tuple(names)
         self.records.append(Record("prefetch", "", (tuple(names),)))
 
-    def ask_full_tiles(self) -> None:
-        """Ask for one test of all rows of a block, where its warps have rows of their own: the kernel is there twice."""
-        self.full_tiles = True
-        self.records.append(Record("ask_full_tiles", "", ()))
-
     def set_cluster(self, parallel_type: ParallelType, size: int, alone: bool = False) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 

@@ -150,7 +150,6 @@ class ScheduledFusion:
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
         # Whether rows that share a block are tested once for all of them.
-        self.full_tiles = False
         # Inputs whose lines all threads of the launch together ask for before anything else.
         self.prefetched: tuple[str, ...] = ()
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.

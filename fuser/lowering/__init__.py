@@ -10,8 +10,6 @@ Passes: what each does, and why it stands there
                                where threads share a row, a `Scan`. First: all passes work on statements.
     prefetch_loads             Load the next iteration's inputs into registers while this one computes, where the
                                schedule asks. Loops are still those of the loop nests, and no barrier is placed.
-    hoist_loads                Hoist loads above a collective: elements that a loaded index chooses, such as the logit
-                               of a row's label. As prefetch_loads.
     partial_residency          Keep what the first iterations load in shared memory, and the last iteration in
                                registers, for a loop that goes over the same data backwards. Behind prefetch_loads,
                                which moves loads.
@@ -27,18 +25,10 @@ Passes: what each does, and why it stands there
                                and predicates stand around single statements, so that no barrier falls inside one. Right
                                behind it memory/in_place.py decides which outputs may overwrite the inputs that they
                                update.
-    fill_masked_loads          Masked loads: a register whose load is masked gets the value that its consumers begin
-                               with, so that they need no test. Predicates still stand around single statements, and
-                               none is hoisted.
     peel_loops                 Peel the last iteration of an unrolled loop, where no other can fail the tests. Before
                                tests are hoisted: both sides of a hoisted test have the same loops then.
     unswitch_loops             Test the last index once for a whole unswitched loop. Loops with barriers are known by
                                now: they keep their tests.
-    simplify_first_iterations  Ask whether a value is the first of its thread in the first iterations of an unrolled
-                               loop only. Behind unswitch_loops: where values are tested one by one, any of them may be
-                               the first.
-    specialise_full_tiles      Specialise the kernel for blocks all of whose rows exist. Tests are as few as they get,
-                               and not joined.
     merge_predicates           Join neighbouring statements under equal tests; hoist tests that all iterations of a loop
                                share. Last of those that look at single statements.
     sink_into_branches         Compute in a branch what only that branch needs, such as a part of a concatenation. Last of

@@ -21,17 +21,13 @@ from fuser.lowering.context import LoweringContext
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
 from fuser.lowering.memory.allocate_shared import SharedLayout, allocate_shared
-from fuser.lowering.memory.hoist_loads import hoist_loads
 from fuser.lowering.memory.in_place import in_place_outputs
 from fuser.lowering.memory.partial_residency import partial_residency
 from fuser.lowering.memory.pipeline_copies import pipeline_copies
 from fuser.lowering.memory.prefetch_loads import prefetch_loads
-from fuser.lowering.predicates.fill_masked_loads import fill_masked_loads
 from fuser.lowering.predicates.merge_predicates import merge_predicates
 from fuser.lowering.predicates.peel_loops import peel_loops
-from fuser.lowering.predicates.simplify_first_iterations import simplify_first_iterations
 from fuser.lowering.predicates.sink_into_branches import sink_into_branches
-from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
 from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.sync.insert_syncs import insert_syncs
@@ -42,18 +38,14 @@ _T = TypeVar("_T")
 PASSES = (
     "build_loop_nests",
     "prefetch_loads",
-    "hoist_loads",
     "partial_residency",
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
     "allocate_shared",
     "insert_syncs",
-    "fill_masked_loads",
     "peel_loops",
     "unswitch_loops",
-    "simplify_first_iterations",
-    "specialise_full_tiles",
     "merge_predicates",
     "sink_into_branches",
     "finish_kernel",
@@ -123,7 +115,6 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
-    body = step("hoist_loads", lambda: hoist_loads(body))
     body = step(
         "partial_residency",
         lambda: partial_residency(
@@ -154,11 +145,8 @@ def lower_fusion(
     private, one_thread = lowered.private_buffers | expanded.signalled, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
-    body = step("fill_masked_loads", lambda: fill_masked_loads(body))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
-    body = step("simplify_first_iterations", lambda: simplify_first_iterations(body))
-    body = step("specialise_full_tiles", lambda: _specialise_full_tiles(body, context))
     body = step("merge_predicates", lambda: merge_predicates(body))
     body = step("sink_into_branches", lambda: sink_into_branches(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
@@ -168,14 +156,6 @@ def lower_fusion(
     if proofs is not None:
         check_proofs(proofs)
     return kernel
-
-
-def _specialise_full_tiles(body: tuple[Stmt, ...], context: LoweringContext) -> tuple[Stmt, ...]:
-    return (
-        specialise_full_tiles(body, context.threads, context.sizes, context.proofs)
-        if context.builder.full_tiles
-        else body
-    )
 
 
 def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:

@@ -210,7 +210,6 @@ class InnerPersistentParams:
     beside_ahead  whether reads of the same inputs may go before stores of results that stand in front of them
     in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
     prefetch    whether the launch asks for what all rows share before anything else
-    full_tiles  the kernel is specialised for blocks all of whose rows exist
     alone       the blocks of a cluster have a processor each
     reasons     why, in words; no part of the kernel's key
     """
@@ -231,7 +230,6 @@ class InnerPersistentParams:
     one_pass: bool = False
     in_grid: int = 0
     beside_first: tuple[str, ...] = ()
-    full_tiles: bool = False
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ def test_alternatives_are_compiled_and_what_is_refused_is_told(tmp_path: Path):
     (tmp_path / "more.py").write_text(
         "from dataclasses import replace\n"
         "def alternatives(name, params):\n"
-        "    yield 'two rows', replace(params, rows=2, full_tiles=True)\n",
+        "    yield 'two rows', replace(params, rows=2)\n",
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "benchmarks.forced", str(tmp_path / "asked.txt"), "--dry"]

@@ -49,7 +49,6 @@ from fuser.ir.kernel import (
 from fuser.ir.kernel_accesses import stmt_integers
 from fuser.ir.statement_scopes import Scope, defined_symbol, is_collective, scope_of
 from fuser.lowering.predicates.peel_loops import peel_loops
-from fuser.lowering.predicates.specialise_full_tiles import specialise_full_tiles
 from fuser.lowering.predicates.unswitch_loops import unswitch_loops
 
 REGISTER = Buffer("register", DataType.Float, MemoryType.local, const(4))
@@ -126,14 +125,3 @@ def test_what_lanes_do_together_gets_no_test_of_its_own(stmt: Stmt) -> None:
     asked = For(INDEX, ZERO, const(8), ONE, (tested, stmt), unroll=True, unswitch=True)
     (kept,) = unswitch_loops((asked,))
     assert isinstance(kept, For)
-
-
-@pytest.mark.parametrize("stmt", [s for s, c in SAMPLES if c > Scope.warp], ids=lambda s: type(s).__name__)
-def test_full_tiles_are_not_specialised_around_what_several_warps_do(stmt: Stmt) -> None:
-    row = symbol("row", 0, 3)
-    rows, sizes = {ParallelType.block_y: row}, {ParallelType.block_y: const(4)}
-    tested = If(less(4 * N + row, symbol("m", 0)), (Store(REGISTER, ZERO, VALUE),))
-    shuffle = Shuffle(REGISTER, ZERO, VALUE, ShuffleKind.xor, ONE)
-    assert len(specialise_full_tiles((tested, shuffle), rows, sizes)) == 1
-    body = (tested, shuffle, stmt)
-    assert specialise_full_tiles(body, rows, sizes) is body

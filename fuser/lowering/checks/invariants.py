@@ -2,7 +2,6 @@
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
     prefetch_loads       collectives_are_whole       still
-    hoist_loads          collectives_are_whole       still
     partial_residency    collectives_are_whole       still
     pipeline_copies      collectives_are_whole       still
                          copies_are_waited_for       a wait parts the copies to a buffer from its reads
@@ -240,18 +239,14 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
     "prefetch_loads": (collectives_are_whole,),
-    "hoist_loads": (collectives_are_whole,),
     "partial_residency": (collectives_are_whole,),
     "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair, reads_of_other_blocks_are_fresh, published_writes_are_complete),
-    "fill_masked_loads": (),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
-    "simplify_first_iterations": (),
-    "specialise_full_tiles": (),
     "merge_predicates": (no_equal_neighbours,),
     "sink_into_branches": (),
     "finish_kernel": (),
@@ -262,7 +257,6 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 _BEFORE_EXPANSION = (
     "build_loop_nests",
     "prefetch_loads",
-    "hoist_loads",
     "partial_residency",
     "pipeline_copies",
     "insert_grid_barriers",

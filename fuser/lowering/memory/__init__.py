@@ -3,7 +3,6 @@
 Imports of lowering/: context.py, kernel_rewrites.py.
 
     prefetch_loads.py     loads of the next iteration into registers while this one computes
-    hoist_loads.py        loads at a loaded index, hoisted above a collective
     partial_residency.py  what some iterations load stays on chip for a loop that goes over the same data backwards
     pipeline_copies.py    commits and waits of asynchronous copies to shared memory, started iterations ahead
     allocate_shared.py    an offset for every shared buffer, reused where lifetimes are disjoint

@@ -1,4 +1,4 @@
-"""What `peel_loops`, `unswitch_loops` and `specialise_full_tiles` share: tests that are answered before a body runs."""
+"""What `peel_loops` and `unswitch_loops` share: tests that are answered before a body runs."""
 
 from __future__ import annotations
 

@@ -298,9 +298,6 @@ class InnerPersistentScheduler:
             # Every block has a processor for itself: registers need not leave room for others.
             resident=int(shaped is not None),
             alone=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),
-            # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
-            # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
-            full_tiles=shape.rows > 1 and (vector == 1 or not beside),
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",

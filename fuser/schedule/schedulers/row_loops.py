@@ -38,8 +38,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     evict_last(builder, copies)
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
-    if params.full_tiles:
-        builder.ask_full_tiles()
     if params.prefetch:
         builder.prefetch([a for a in copies if a not in params.beside_first and _is_one_row(builder, a)])
     name = _reference_name(builder)

@@ -295,6 +295,20 @@ def test_any_shape(define: Definition, rows: int, columns: int) -> None:
     check(define, rows, columns)
 
 
+@pytest.mark.parametrize("dtype", [BFloat16, Float])
+@pytest.mark.parametrize(("rows", "columns"), [(37, 1000), (300, 72), (5, 4104)])
+def test_rows_far_below_zero(rows: int, columns: int, dtype: DataType) -> None:
+    """A maximum that began as anything but -infinity would show, and so would a partial access that counted."""
+    fusion = fusion_of(cross_entropy, dtype)
+    arrays = arrays_for(cross_entropy, rows, columns, dtype)
+    arrays[0] = (np.asarray(arrays[0]).astype(np.float32) - 60).astype(dtype.numpy)
+    simulator = SimulatorDevice(info=replace(H200, sm_count=2))
+    kernel = KernelCompiler(simulator).compile(fusion, [described(a) for a in arrays])
+    found = run_on(simulator, kernel, fusion, arrays)
+    (expected,) = expected_of(cross_entropy, arrays)
+    np.testing.assert_allclose(found[fusion.output_tensors[0].name], expected, rtol=2e-5)
+
+
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize("dtype", [BFloat16, Half, Double])
 def test_dtypes(define: Definition, dtype: DataType) -> None:

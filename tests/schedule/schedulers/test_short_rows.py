@@ -14,7 +14,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import If, Role, Shuffle, walk
+from fuser.ir.kernel import Shuffle, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import least_cut
@@ -128,12 +128,6 @@ def test_only_copies_of_inputs_are_loaded_first() -> None:
         s.load_first("t4")
 
 
-def test_rows_of_a_block_are_tested_once_where_that_takes_no_registers() -> None:
-    assert of_rows(D.BFloat16, 30965, 257).full_tiles
-    assert not of_rows(D.BFloat16, 32768, 1024).full_tiles, "weights"
-    assert not of_rows(D.BFloat16, 90, 257).full_tiles, "one row a block"
-
-
 def test_few_rows_have_many_threads() -> None:
     few = of_rows(D.BFloat16, 90, 257)
     assert (few.threads, few.batch, few.rows) == (288, 1, 1)
@@ -155,13 +149,10 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
         beside_first=("t1", "t2"),
-        full_tiles=rows_of_block > 1,
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
-    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
-    tests = [st for st in walk(kernel.body) if isinstance(st, If)]
-    assert any(st.role is Role.whole_block for st in tests) == (rows_of_block > 1)
+    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
 
 
 def flat(define: Define, dtype: DataType, rows: int, length: int, **layout: int) -> PointwiseParams:
