@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import REGISTER_BYTES, DeviceInfo
 from fuser.records import record
+from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.cost.scratch_budget import Joined
 
 # Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
 # some may compute and some may wait for others meanwhile.
 THREAD_BYTES = 128
+LEAST_BYTES = 48
+"""Those that Little's law asks of each of as many threads."""
 MAX_UNROLL = 16
+# Registers of a thread for addresses, counters and what an element becomes on its way to a result.
+_OWN_REGISTERS = 24
 _LATENCY_NS = 1400.0
 BLOCK = 256
 LONG_BLOCK = 512
@@ -46,6 +51,7 @@ class Space:
     brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
     joined          what a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
+    partials        registers that the partial results of an element's reductions take
     ragged          rows of those begin within a sector of memory: neighbouring blocks write parts of one
     """
 
@@ -67,6 +73,7 @@ class Space:
     by_element: bool = False
     joined: Joined = Joined()
     written: int = 0
+    partials: int = 0
     ragged: bool = False
 
 
@@ -88,9 +95,18 @@ class ReductionPlan:
 
 
 def most_in_flight(space: Space) -> int:
-    """Accesses that a thread may have on their way, by the registers they take."""
+    """Accesses that a thread may have on their way, by the registers they take.
+
+    So many threads as an SM should have at once leave each a number of registers, of which some hold partial results and what
+    is written. Loads have the rest; but never less than keeps memory busy.
+    """
     most = space.held // space.vector if space.held else MAX_UNROLL
-    return max(1, min(THREAD_BYTES // max(1, space.bytes_per_step), most, MAX_UNROLL))
+    size = max(1, space.bytes_per_step)
+    taken = _OWN_REGISTERS + (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
+    threads = RESIDENT_HEAVY if space.heavy else RESIDENT
+    left = (REGISTERS_PER_SM // threads - taken) * REGISTER_BYTES
+    wanted = min(THREAD_BYTES, max(left, LEAST_BYTES))
+    return max(1, min(wanted // size, most, MAX_UNROLL))
 
 
 def even_unroll(steps: int, most: int) -> int:

@@ -49,7 +49,7 @@ class _Shape:
 
 def plan_written_columns(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
     """The plan for a space of which values are written, with `columns` accesses along the kept dims; blocks may share them."""
-    unroll = max(1, most_in_flight(space) // 2)
+    unroll = most_in_flight(space)
     rows = _rounded(space.reduced)
     # Wide blocks have few sectors in common with others; of aligned rows half a warp has whole lines as well, and few parts to
     # join (H200: gelu_bwd bf16 100003x256 in 264 blocks of 16 accesses side by side 51.8 us, of 8 56.3).

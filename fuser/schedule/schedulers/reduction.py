@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
+from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
 from fuser.ir.exact_statistics import RUN_DIGITS, exact_statistics, in_double, value_digits
@@ -55,7 +55,7 @@ from fuser.schedule.analysis.stages import (
 )
 from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
-from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space
+from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space, ceil_div
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated
 from fuser.schedule.neighbours import neighbours
@@ -254,6 +254,7 @@ class ReductionScheduler:
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
             written=sum(outputs),
+            partials=sum(ceil_div(t.dtype.itemsize, REGISTER_BYTES) for e in reductions for t in tensor_outputs(e)),
             ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         )
         plan = plan_reduction(space, device)

@@ -35,7 +35,7 @@ from fuser.schedule.analysis.reference import (
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.cost.scan_model import SharedRows, best_cluster
+from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
@@ -206,6 +206,8 @@ def _inner(
         threads, tiles = _one_step(accesses, limit, _STEP_BYTES // (vector * widest), device) or (threads, tiles)
     rows = max(1, min(128 // threads, _power_of_two(kept, 1, 128)))
     steps = -(-accesses // (threads * tiles * cluster))
+    # A cluster's shape says it for itself: its blocks wait for one another.
+    ahead = ahead if cluster > 1 else steps >= LEAST_AHEAD
     reasons = (
         f"{length} elements of a row in {accesses} accesses of {vector}",
         f"{threads} threads a row, {tiles} accesses each in registers, {rows} rows a block",

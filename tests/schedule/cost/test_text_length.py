@@ -116,9 +116,10 @@ def test_blocks_for_which_a_kernel_must_spill_are_not_tried() -> None:
     fusion = results("neg", 12, [0, 1])
     kernel = KernelCompiler(H200).compile(fusion, [TensorDescriptor(Float, (64, 64), (64, 1))])
     assert kernel.kernel_ir is not None
-    assert kernel.kernel_ir.min_blocks * 256 * demand_of(kernel.kernel_ir.body).registers > H200.registers_per_sm
+    of_block = 256 * demand_of(kernel.kernel_ir.body).registers
+    assert kernel.kernel_ir.min_blocks * of_block > H200.registers_per_sm
     assert kernel.blocks_by is BlocksBy.spills
-    assert kernel.spilled_with == ()
+    assert all(blocks * of_block <= H200.registers_per_sm for blocks in kernel.spilled_with)
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
-    assert "because it spills with more" in kernel.blocks_text[0]
+    assert "because it spills with" in kernel.blocks_text[0]

@@ -396,3 +396,8 @@ def test_kernels_do_not_spill_and_move_16_bytes(
         read = "t2" if name == "fused" else "t0"
         assert f"reinterpret_cast<const uint4*>(&{read}[" in kernel.source
         assert re.search(r"\*reinterpret_cast<uint4\*>\(&t\d\[", kernel.source)
+
+
+def test_long_rows_of_one_block_load_the_next_step_ahead() -> None:
+    assert propose(fusion_of(rows), (4096, 250_003)).ahead
+    assert not propose(fusion_of(rows), (4096, 300)).ahead
