@@ -216,14 +216,15 @@ def spectrogram_from_parts(b, bins, t):
 
 @everyday(b=(4001, 5), t=(2000, 33), window=(24, 5))
 def moving_average_residual(b, t, window):
+    # Running sums grow, and their differences do not: in Float they would lose what the residual is made of.
     def define(x):
-        sums = ops.pad(x, [1, 0]).cumsum(1)
-        mean = (sums[:, window:] - sums[:, : t + 1 - window]) * (1 / window)
+        sums = ops.pad(x, [1, 0]).double().cumsum(1)
+        mean = ((sums[:, window:] - sums[:, : t + 1 - window]) * (1 / window)).float()
         return mean, x[:, window - 1 :] - mean
 
     def eager(torch, x):
-        sums = torch.cumsum(torch.nn.functional.pad(x, (1, 0)), 1)
-        mean = (sums[:, window:] - sums[:, :-window]) / window
+        sums = torch.cumsum(torch.nn.functional.pad(x, (1, 0)).double(), 1)
+        mean = ((sums[:, window:] - sums[:, :-window]) / window).float()
         return mean, x[:, window - 1 :] - mean
 
     return Recipe([f32(b, t)], define, eager)
