@@ -70,6 +70,7 @@ class PointwiseParams:
     misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
+    in_turn   those rows follow one another, each loaded and stored by itself: what they share is computed once, before them
     linear    the parts are one run of elements: each is merged for itself before, for arguments that have some of them
     whole     a thread takes all of the last part, which is few elements, a cell: `vector`, `threads` and `rows_of` are about
               the parts before it
@@ -92,6 +93,7 @@ class PointwiseParams:
     misaligned: bool = False
     aligned_to: str = ""
     bounds: tuple[tuple[str, int, int, int], ...] = ()
+    in_turn: bool = False
     linear: bool = False
     whole: bool = False
     held: tuple[str, ...] = ()

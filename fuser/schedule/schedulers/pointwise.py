@@ -9,8 +9,10 @@ from dataclasses import replace
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Pointwise, Reducing, Resize, Scan, Tensor
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Resize, Scan, Tensor, tensor_outputs
+from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.op_instructions import expr_instructions
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, least_cut, row_to_follow
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
@@ -46,6 +48,10 @@ WANTED_THREADS = 1024
 LEAST_USED = 0.75
 """Share of threads with work below which rows do not get threads of their own."""
 LEAST_WAVES = 4
+SHARED_LEFT = 0.125
+"""Part of an element's own instructions that those which rows share may still take."""
+IN_TURN_WAVES = 2
+"""Waves of threads that go over rows in turn: each is busy for long, and some are late."""
 KEPT_SHARE = 0.25
 """Of the second-level cache, what streams through it between two reads of what is read again (H200: rope 4x8x16384x128, where
 17 MB of 60 do in BFloat16, 77.1 us, turned 74.7; Float 185.5 and 144.3, Double 373 and 282)."""
@@ -150,7 +156,7 @@ class PointwiseScheduler:
             # Only the vectors at the ends of a row test their elements.
             builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
-        elif params.unroll > 1 and params.vector == 1:
+        elif params.unroll > 1 and params.vector == 1 and not params.in_turn:
             # A test for each element would be a branch, behind which loads wait for one another.
             builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
@@ -163,7 +169,14 @@ class PointwiseScheduler:
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
-        builder.inline_most(limits=[(n, builder.common_loops(n, name, len(types))) for n in loads])
+        if params.in_turn:
+            row = len(types)
+            same = {t.name for t in builder.tensors if lacks_loop(builder, t.name, row)}
+            limits = [(n, row) for n in same.difference(loads)]
+            limits += [(n, builder.common_loops(n, name, row + (n not in same))) for n in loads]
+        else:
+            limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
+        builder.inline_most(limits=limits)
         return builder
 
 
@@ -297,7 +310,40 @@ class Choice:
         """The choice with accesses that are aligned and whole."""
         widths, divisors = self.widths.along_asked(self.parts[-1], self._most_elements())
         wide = tuple((n, w) for n, w in widths.items() if w > 1)
-        return replace(self._params(order, max(widths.values(), default=1), wide), divisors=divisors)
+        found = self._params(order, max(widths.values(), default=1), wide)
+        return replace(self._rows_in_turn(found), divisors=divisors)
+
+    def _rows_in_turn(self, params: PointwiseParams) -> PointwiseParams:
+        """The same with further rows of a thread, one after another, if instructions take longer than memory does, and what is
+        computed for a row is in part the same for others."""
+        if params.linear or len(params.parts) < 2:
+            return params
+        along = self.parts[-1 - params.rows_of]
+        own = shared = 0
+        for e in self.segment.tensor_exprs:
+            # Of one element along the rows, where it is said so, is computed for each of them all the same.
+            groups = {self.graph.group(d) for d in tensor_outputs(e)[0].visible}
+            if not groups.isdisjoint(along):
+                own += expr_instructions(e)
+            elif not groups.isdisjoint(self.parts[-1]):
+                shared += expr_instructions(e)
+        machine = self.device
+        issued = self.total * (own + shared) / machine.warp_size
+        computing = issued / (machine.rates.issue * machine.sm_count) * machine.cycle
+        if computing < sum(a.nbytes for a in self.arguments) / machine.memory_rate:
+            return params
+        rows = math.prod(self.sizes[g] for g in along)
+        threads = self.total // params.vector
+        resident = machine.sm_count * machine.max_threads_per_sm
+        count = 1
+        while (
+            shared > count * own * SHARED_LEFT and threads >= 2 * count * IN_TURN_WAVES * resident and rows > 2 * count
+        ):
+            count *= 2
+        if count <= params.unroll:
+            return params
+        words = f"{count} rows a thread, in turn: {shared} of {own + shared} instructions of an element are the same for them"
+        return replace(params, unroll=count, in_turn=True, reasons=(*params.reasons, words))
 
     def tiled(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
         """The choice where a thread takes cells: `vector` of them, or at most `most`, if that is given. None where that cuts
@@ -525,6 +571,12 @@ class Choice:
         while unroll > 1 and (self.total < unroll * vector * per_wave * waves or count < 2 * unroll):
             unroll //= 2
         return unroll
+
+
+def lacks_loop(builder: ScheduleBuilder, name: str, position: int) -> bool:
+    """Whether a tensor has nothing that a loop of its consumers is over."""
+    axes = builder.state(name).loop
+    return len(axes) > position and axes[position].is_broadcast and axes[position].extent is const(1)
 
 
 def _block_shape(columns: int, rows: int, block: int) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from fuser.schedule.analysis.thread_tile import CELL_BYTES, reduced_cells, vecto
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, ThreadReductionParams
-from fuser.schedule.schedulers.pointwise import LEAST_THREADS, Choice, tile_loops
+from fuser.schedule.schedulers.pointwise import LEAST_THREADS, Choice, lacks_loop, tile_loops
 from fuser.schedule.transforms.vectorize import cache_arguments
 
 HELD_BYTES = 128
@@ -102,7 +102,7 @@ class ThreadReductionScheduler:
         limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
         if loops.vector > 1:
             # So does what is the same for neighbours, such as the weights of a row: it is computed once for all of them.
-            same = (t.name for t in builder.tensors if t.name not in loads and _is_broadcast(builder, t.name, first))
+            same = (t.name for t in builder.tensors if t.name not in loads and lacks_loop(builder, t.name, first))
             limits += [(n, first) for n in same]
         builder.inline_most(limits=limits)
         return builder
@@ -176,9 +176,3 @@ def propose_by_thread(
 def _is_one_row(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
     """Whether what is reduced follows behind what is kept, slowest first."""
     return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))
-
-
-def _is_broadcast(builder: ScheduleBuilder, name: str, position: int) -> bool:
-    """Whether a loop is over nothing that a tensor has."""
-    axes = builder.state(name).loop
-    return len(axes) > position and axes[position].is_broadcast

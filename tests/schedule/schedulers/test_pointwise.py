@@ -19,7 +19,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import PointwiseParams, SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
@@ -383,3 +383,63 @@ def test_what_is_squeezed_and_spread_over_threads_is_no_bug(computed: bool, monk
     a = np.exp(column) if computed else column
     (found,) = fd.execute([x, column], device="simulator")
     np.testing.assert_allclose(found, x * np.sin(a) + a, rtol=1e-5)
+
+
+# --- rows in turn -----------------------------------------------------------------------------------------------------
+
+
+def gated(fd: FusionDefinition, dtype: DataType, dims: int) -> None:
+    """Rows scaled by much that is the same for all of them."""
+    x, w = fd.define_tensor([-1] * dims, True, dtype), fd.define_tensor([-1], True, dtype)
+    h, a = fd.ops.cast(x, DataType.Float), fd.ops.cast(w, DataType.Float)
+    weight = fd.ops.log1p(fd.ops.exp(fd.ops.neg(fd.ops.abs(a))))
+    fd.add_output(fd.ops.cast(fd.ops.exp(fd.ops.sigmoid(h) * weight), dtype))
+    fd.add_output(fd.ops.sigmoid(h) + weight)
+
+
+def proposed_for_gated(shape: Sequence[int], dtype: DataType) -> PointwiseParams:
+    with FusionDefinition() as fd:
+        gated(fd, dtype, len(shape))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [tensor(dtype, *shape), tensor(dtype, shape[-1])])
+    return PointwiseScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+
+
+def test_what_rows_share_is_computed_once_where_instructions_are_the_limit() -> None:
+    params = proposed_for_gated((8, 1023, 2560), DataType.BFloat16)
+    assert params.in_turn
+    assert params.unroll >= 2
+    # Two rows leave nothing to share.
+    assert not proposed_for_gated((2, 1 << 22), DataType.BFloat16).in_turn
+    # Few threads are better all at once.
+    assert not proposed_for_gated((64, 2560), DataType.BFloat16).in_turn
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Double])
+@pytest.mark.parametrize("shape", [(5, 33), (64, 128), (3, 7, 40), (2, 9, 256), (130, 8)])
+@pytest.mark.parametrize("count", [2, 4])
+def test_rows_in_turn(shape: tuple[int, ...], count: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    propose = PointwiseScheduler.propose
+    seen: list[PointwiseParams] = []
+
+    def in_turn(self: PointwiseScheduler, *arguments: Any) -> PointwiseParams:
+        found = propose(self, *arguments)
+        if len(found.parts) > 1 and not found.linear and not found.misaligned:
+            found = replace(found, unroll=count, in_turn=True)
+            seen.append(found)
+        return found
+
+    monkeypatch.setattr(PointwiseScheduler, "propose", in_turn)
+    with FusionDefinition() as fd:
+        gated(fd, dtype, len(shape))
+    rng = np.random.default_rng(0)
+    arrays: list[Any] = [rng.normal(size=n).astype(dtype.numpy) for n in (shape, shape[-1:])]
+    found = [np.asarray(t, np.float64) for t in fd.execute(arrays, device="simulator")]
+    x, w = (np.asarray(a, np.float64) for a in arrays)
+    weight = np.log1p(np.exp(-np.abs(w)))
+    s = 1 / (1 + np.exp(-x))
+    tolerance = 1e-2 if dtype is DataType.BFloat16 else 1e-5
+    np.testing.assert_allclose(found[0], np.exp(s * weight), rtol=tolerance)
+    np.testing.assert_allclose(found[1], s + weight, rtol=tolerance)
+    assert seen or shape not in ((64, 128), (2, 9, 256))
