@@ -219,4 +219,4 @@ def rows_to_place(
         r.name == r.tensor.name and r.name in vectorized and vector * r.tensor.dtype.itemsize in (4, 8, 16)
         for r in full
     )
-    return tuple(r.name for r in full) if fits and device.compute_capability >= (8, 0) else ()
+    return tuple(r.name for r in full) if fits and device.copies_to_shared else ()

@@ -55,7 +55,7 @@ def worth_ending(
     waiting = (last + 1) * latencies.dram_loaded_ns
     one = moved / min(rate, blocks * device.rates.sm_bytes_per_ns) + waiting
     launch = latencies.launch_behind_ns
-    if device.compute_capability < (9, 0):
+    if not device.launches_early:
         launch += latencies.late_launch_ns
     several = moved / rate + waiting + last * launch
     if several >= one:

@@ -4,8 +4,8 @@ Beside memory, time goes into what happens once for each row, and not once for e
 results, gather a logit, take a logarithm. A warp does that for all of its rows at once, so that the fewest threads for a row
 are best that still read whole sectors of memory. Each thread then has more elements, one iteration after another, each as long
 as memory takes to answer. How the two weigh against each other depends on counts: rows of a block, its iterations, and the
-blocks that an SM has room for. Times are microseconds, rates bytes a microsecond; the figures are those of an H200
-(benchmarks/NOTES.md).
+blocks that an SM has room for. Times are microseconds, rates bytes a microsecond. What code takes is counted in cycles,
+instructions and waits, as fitted to an H200 (benchmarks/NOTES.md); how long those are says the device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.schedule.cost.plan_reduction import ceil_div
 
@@ -23,22 +23,21 @@ ACCESS, TURN, ROW = 2.75, 20.5, 112.0
 """Instructions of a warp for an access, for a turn, and for its rows once a row."""
 STEP, ACROSS = 7.1, 27.0
 """Of a step that halves the threads with results of their own, and of passing those of warps through shared memory."""
-WAIT, WORK = 0.45, 0.009
-"""What a turn waits for memory, and takes for an element of a thread."""
-GROUP, GROUP_TIME = 13.7, 0.077
-"""Instructions and time of an access whose elements are folded by themselves, as those of longer turns are."""
-STEP_TIME, ACROSS_TIME, ROW_TIME = 0.042, 0.137, 0.19
-"""Of such a step, of a barrier with what it is for, and of what else comes once a row."""
-NEXT_BLOCK = 0.19
-"""Between the end of a block and the start of the one that takes its place."""
-POST, LAST, JOIN = 0.86, 3.2, 0.05
-"""Results of blocks posted to the last one; joined by the last one to come; and each that one of its threads takes in."""
+WORK = 15.75
+"""Cycles that a turn takes for an element of a thread, beside the wait for memory."""
+GROUP, GROUP_TIME = 13.7, 135
+"""Instructions and cycles of an access whose elements are folded by themselves, as those of longer turns are."""
+STEP_TIME, ACROSS_TIME, ROW_TIME = 73.5, 240, 332
+"""Cycles of such a step, of a barrier with what it is for, and of what else comes once a row."""
+NEXT_BLOCK = 332
+"""Cycles between the end of a block and the start of the one that takes its place."""
+POST, LAST, JOIN = 1, 3.5, 87.5
+"""Results of blocks posted to the last one, and joined by the last one to come: writes and reads of memory behind one another;
+and cycles of each that one of its threads takes in."""
 MOST_POSTING = 1024
 """Blocks that post."""
-ISSUE = 4 * 1750.0
-"""Instructions of warps that an SM starts in a microsecond."""
-RATE = 3.95e6
-"""Bytes of a device that reads at the speed of a copy of as many."""
+READ_RATE = 0.925
+"""Of the rate of a copy, what a device reads."""
 NARROW = 11.6
 """Bytes that could be read while memory turns to the next row: threads of a row side by side read as many as they can."""
 OVERLAP = 2.7
@@ -61,7 +60,6 @@ LEAST_OF_VECTORS = 4
 """Threads that read vectors of 16 bytes (H200: losses bf16 100003x64 (4, 2) 11.2 us, (2, 4) 11.4 and 12.5, 51107x64 off by an
 element 9.1 and 10.6)."""
 MOST_TURNS = 16
-WARP = 32
 
 
 @record
@@ -84,18 +82,20 @@ def choose_online_softmax_rows(
     steps = ceil_div(length, vector)
     mosts = [max(1, held // vector) for held in (HELD, MOST_HELD)[: 2 if itemsize < 4 else 1]]
     least = max(LEAST_OF_VECTORS if vector > 1 else 1, LEAST_BYTES // (vector * itemsize))
-    nbytes = rows * length * itemsize
+    read_time = rows * length * itemsize / (READ_RATE * device.memory_rate)
+    cycle, issue_time = device.cycle, device.issue_time
+    post, last = POST * device.first_to_last, LAST * device.first_to_last
     best: OnlineSoftmaxRows | None = None
     for threads in THREADS:
         fewest = [ceil_div(steps, threads * most) for most in mosts]
         if not least <= threads <= max(least, steps) or fewest[-1] > MOST_TURNS:
             continue
-        moving = nbytes / RATE * (1.0 + NARROW / (min(threads, steps) * vector * itemsize))
+        moving = read_time * (1.0 + NARROW / (min(threads, steps) * vector * itemsize))
         # As few turns as registers allow, and one more, which may leave none partly filled.
         for unroll in sorted({ceil_div(steps, threads * (turns + more)) for turns in fewest for more in (0, 1)}):
-            slots, latency = _of_row(steps, vector, threads, unroll)
-            issuing = rows * threads / WARP * slots / (device.sm_count * ISSUE)
-            if best is not None and POST + _mean(issuing, moving) >= best.time:
+            slots, latency = _of_row(steps, vector, threads, unroll, device)
+            issuing = rows * threads / WARP * slots * issue_time / device.sm_count
+            if best is not None and post + _mean(issuing, moving) >= best.time:
                 continue
             elements = unroll * vector
             taken = REGISTERS + (elements if elements <= HELD else OF_GROUPS)
@@ -110,11 +110,11 @@ def choose_online_softmax_rows(
                         continue
                     resident = _resident(taken + (OF_TRIPS if each else 0), size, device)
                     turns = found / min(blocks, device.sm_count * resident)
-                    each_time = latency if each else latency + NEXT_BLOCK
+                    each_time = latency if each else latency + NEXT_BLOCK * cycle
                     # The SM with most blocks is done last, if each has few.
                     uneven = ceil_div(blocks, device.sm_count) * device.sm_count / blocks if turns <= 1 else 1.0
-                    time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * ceil_div(blocks, size)
-                    time += POST if blocks <= MOST_POSTING else LAST
+                    time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * cycle * ceil_div(blocks, size)
+                    time += post if blocks <= MOST_POSTING else last
                     if best is None or time < best.time:
                         best = OnlineSoftmaxRows(threads, unroll, together, blocks if each else 0, time)
     return best
@@ -123,13 +123,13 @@ def choose_online_softmax_rows(
 def _resident(registers: int, size: int, device: DeviceInfo) -> int:
     """Blocks of `size` threads that an SM has room for."""
     return min(
-        device.registers_per_sm // (ceil_div(registers, 8) * 8 * size),
+        device.registers_per_sm // (ceil_div(registers, REGISTER_STEP) * REGISTER_STEP * size),
         device.max_threads_per_sm // size,
         device.max_blocks_per_sm,
     )
 
 
-def _of_row(steps: int, vector: int, threads: int, unroll: int) -> tuple[float, float]:
+def _of_row(steps: int, vector: int, threads: int, unroll: int, device: DeviceInfo) -> tuple[float, float]:
     """Instructions of each warp, and time of a block, for the rows that it has at once."""
     turns, whole, elements = ceil_div(steps, threads * unroll), steps // (threads * unroll), unroll * vector
     inside, over = _halvings(min(threads, WARP)), _halvings(ceil_div(threads, WARP))
@@ -137,12 +137,12 @@ def _of_row(steps: int, vector: int, threads: int, unroll: int) -> tuple[float, 
     slots += ROW + STEP * inside
     if elements > HELD:
         slots += turns * unroll * GROUP
-    latency = turns * (WAIT + WORK * elements) + ROW_TIME + STEP_TIME * inside
-    latency += turns * unroll * GROUP_TIME if elements > HELD else 0.0
+    cycles = turns * WORK * elements + ROW_TIME + STEP_TIME * inside
+    cycles += turns * unroll * GROUP_TIME if elements > HELD else 0.0
     if over:
         slots += ACROSS + STEP * over
-        latency += ACROSS_TIME + STEP_TIME * over
-    return slots, latency
+        cycles += ACROSS_TIME + STEP_TIME * over
+    return slots, turns * device.latencies.dram_ns / 1e3 + cycles * device.cycle
 
 
 def _in_turns(turns: float, issuing: float, moving: float, latency: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SM_PARTITIONS, WARP, DeviceInfo
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
@@ -51,8 +51,9 @@ CROWDED = 1 / 3
 shares with them (the same in 1536 threads over eight 255 us; bf16 42x250003 in 1344 threads 27.2, in 1152 26.4). Rows together
 ask it once."""
 
-WANTED_IN_FLIGHT = 160 * 1024
-"""Bytes of rows on an SM: loading, exchanging and storing take turns (H200: softmax and its gradient at 50257 elements)."""
+WANTED_IN_FLIGHT = 3.6
+"""Bytes of rows on an SM, over those that keep memory busy: loading, exchanging and storing take turns (H200: softmax and its
+gradient at 50257 elements)."""
 
 CLUSTER = {2: 0.95, 4: 0.9, 8: 0.87, 16: 0.8}
 """What blocks get done that share a row with others: all have to be there, and wait for each other."""
@@ -104,12 +105,6 @@ ALONE = 0.8
 SHARED = 0.4
 """Time for each byte that is read beside a row, out of the second-level cache, over that for a byte of the row."""
 
-WARP = 32
-QUARTERS = 4
-"""Parts of an SM's register file; a block's warps are spread over all."""
-
-CLUSTERED = {4: 0.91, 8: 0.91, 16: 0.85}
-"""Share of the SMs of an H200 on which clusters of so many blocks find room."""
 
 FEW_WAVES = 4
 """Waves of blocks up to which it shows that the last one is not full."""
@@ -201,7 +196,7 @@ def choose_peeled_shape(
                 spread, threads, batch, resident, held, vectors, used, exchanges, enough, least, counts=counts
             )
             present = min(resident, math.ceil(spread.each))
-            if is_wide and present * held >= WANTED_IN_FLIGHT:
+            if is_wide and present * held >= spread.wanted_bytes:
                 score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
             if shares:
                 score *= FEW_TOGETHER.get(resident, 1.0)
@@ -259,10 +254,10 @@ def peeled_params(
 
 def _resident(threads: int, held: int, registers: int, device: DeviceInfo, *, is_packed: bool = False) -> int:
     """Blocks of `threads` with `held` bytes of rows each that an SM holds. `is_packed`: whether the warps of several blocks
-    fill its quarters together."""
+    fill its partitions together."""
     if held + BESIDE_ROW > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return 0
-    warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * QUARTERS)) * QUARTERS
+    warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * SM_PARTITIONS)) * SM_PARTITIONS
     return min(
         device.shared_per_sm // (held + BESIDE_ROW),
         device.max_threads_per_sm // (warps * WARP),
@@ -281,6 +276,7 @@ class _Spread:
     each     blocks for each of those
     is_lone  whether each block has an SM for itself, however many find room there
     waits    what blocks take longer than one by itself
+    wanted_bytes  bytes of rows that should be on an SM
     signals_once  whether rows together exchange no more often than one row
     """
 
@@ -292,6 +288,7 @@ class _Spread:
     each: float
     is_lone: bool
     waits: float
+    wanted_bytes: float
     signals_once: bool = False
 
 
@@ -310,13 +307,13 @@ def _spread(
     most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
     if together > 1 and beside * vector > MOST_SHARED and not signals_once:
         most *= TOGETHER
-    groups, places = _groups(rows, vector, together), device.sm_count * CLUSTERED.get(cluster, 1.0)
+    groups, places = _groups(rows, vector, together), device.sm_count * device.clustered(cluster)
     is_lone = groups <= int(places) // cluster
     if is_lone:
         most *= _busy(groups, cluster, together, 1, places, signals_once)
     most = most * rows / (groups * together)
-    each = groups * cluster / places
-    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, signals_once)
+    each, wanted = groups * cluster / places, WANTED_IN_FLIGHT * device.bytes_in_flight
+    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, wanted, signals_once)
 
 
 def _busy(groups: int, cluster: int, together: int, resident: int, places: float, signals_once: bool) -> float:
@@ -366,7 +363,7 @@ def _score(
     cluster = spread.cluster
     each = spread.each
     present = min(resident, each) if counts else resident
-    score = spread.most * used * min(present * held * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    score = spread.most * used * min(present * held * used, spread.wanted_bytes) / spread.wanted_bytes
     is_all_there = counts and each <= resident
     enough = min(1.0, math.ceil(present) * threads / wanted)
     # Where all rows are there at once it is how long one takes that counts, more than what an SM gets done (H200: layer_norm

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
 from fuser.schedule.cost.reduction_space import (
     BLOCK,
     LINE,
     LONG_BLOCK,
     MAX_UNROLL,
     RESIDENT,
-    WARP,
     ReductionPlan,
     Space,
     ceil_div,
@@ -24,7 +23,6 @@ from fuser.schedule.cost.reduction_space import (
 )
 from fuser.schedule.cost.written_columns import plan_written_columns
 
-_LINE_BYTES = 128
 # Rows that one thread has on their way at once, whatever its accesses, and those that threads take side by side where columns
 # are few.
 FEW_ROWS = 16
@@ -256,7 +254,7 @@ def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
 
 def _line(space: Space) -> int:
     """Neighbouring threads whose accesses make up a line of memory, or a warp."""
-    return min(WARP, max(LINE, _LINE_BYTES // max(1, space.bytes_per_step)))
+    return min(WARP, max(LINE, LINE_BYTES // max(1, space.bytes_per_step)))
 
 
 def _narrow(space: Space, columns: int, across: int, wanted: int) -> int:

@@ -8,7 +8,7 @@ in the number of rows share parameters: each parameter is part of the kernel's t
 
 from __future__ import annotations
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import (
     BLOCK,
@@ -18,7 +18,6 @@ from fuser.schedule.cost.reduction_space import (
     RESIDENT,
     RESIDENT_HEAVY,
     THREAD_BYTES,
-    WARP,
     ReductionPlan,
     Space,
     ceil_div,

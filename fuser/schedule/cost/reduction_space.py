@@ -15,15 +15,12 @@ LEAST_BYTES = 48
 MAX_UNROLL = 16
 # Registers of a thread for addresses, counters and what an element becomes on its way to a result.
 _OWN_REGISTERS = 24
-_LATENCY_NS = 1400.0
 BLOCK = 256
 LONG_BLOCK = 512
 # Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
 # compute while others wait.
 RESIDENT = 1024
 RESIDENT_HEAVY = 512
-# Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
-WARP = 32
 # And by this one each time there is too little for as many.
 _FEWER = 4
 # Neighbouring threads whose accesses of 16 bytes make up a line of memory.
@@ -138,7 +135,7 @@ def parts_of(wanted: int, steps: int, turn: int) -> int:
 
 
 def flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
-    wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
+    wanted = int(device.bytes_in_flight)
     flight = unroll * space.bytes_per_step * (RESIDENT_HEAVY if space.heavy else RESIDENT)
     return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
 

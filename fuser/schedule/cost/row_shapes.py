@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, REGISTER_STEP, WARP, DeviceInfo
 from fuser.ir.fusion import Tensor
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.co_resident_rows import co_resident_shapes
 from fuser.schedule.params import Refused
 
-WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 REGISTERS_FOR_DOUBLES = 48
@@ -93,7 +92,7 @@ def choose_row_shape(
             score = (
                 # Long cut rows: few blocks, and as many vectors a thread as may be, hide the tests and shifts of each best.
                 *((-cluster, batch) if is_cut and length > MOST_CUT * WARP * vector else (0, 0)),
-                (1 if is_few else min(found.in_flight * used, NEEDED_IN_FLIGHT) * used)
+                (1 if is_few else min(found.in_flight * used, device.bytes_in_flight) * used)
                 * alone
                 * CLUSTER_STEP ** (cluster.bit_length() - 1),
                 -distance,
@@ -243,7 +242,7 @@ def _row_shape(
     if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
         return None
     # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
-    if batch > 1 and threads < WARP and (vector == 1 or threads * vector * itemsize < LINE):
+    if batch > 1 and threads < WARP and (vector == 1 or threads * vector * itemsize < LINE_BYTES):
         return None
     elements = batch * vector
     registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4 + (REGISTERS_FOR_DOUBLES if itemsize > 4 else 0)
@@ -303,18 +302,9 @@ ALONE = 0.8
 CLUSTER_STEP = 0.97
 """What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
 
-REGISTER_STEP = 8
-"""Registers a thread come in multiples of this."""
-
-LINE = 128
-"""Bytes of a line of memory."""
-
 BLOCK = 128
 """Threads of a block whose rows need no barrier."""
 
 BYTES_PER_THREAD = 64
 """Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384. Half
 as many where each access is three: layer_norm bf16 3080x1000 at any address 10.8 us, 12.8 with eight of four elements."""
-
-NEEDED_IN_FLIGHT = 48 * 1024
-"""Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.params import InnerPersistentParams
@@ -22,8 +22,8 @@ from fuser.schedule.params import InnerPersistentParams
 REGISTERS = 40
 """Registers of a thread, about: an access, its elements on their way through the arithmetic, statistics, addresses."""
 
-WANTED_IN_FLIGHT = 96 * 1024
-"""Bytes per SM from which more do not help: twice what latency times bandwidth is, because stages and stores take turns."""
+WANTED_IN_FLIGHT = 2.15
+"""Bytes per SM from which more do not help, over those that keep memory busy, because stages and stores take turns."""
 
 WANTED_THREADS = 512
 """Threads per SM that keep its instruction pipes busy."""
@@ -45,8 +45,6 @@ ACCESSES = 8
 
 FEW_ACCESSES = (0.6, 0.7, 0.9)
 """What blocks get done whose threads have one, two or three accesses: most of their time goes into exchanges."""
-
-WARP = 32
 
 
 @record
@@ -87,7 +85,7 @@ def choose_shared_shape(
             if found is None or accesses < threads:
                 continue
             used = accesses / (threads * batch)
-            score = min(found.in_flight * used, WANTED_IN_FLIGHT) * used
+            score = min(found.in_flight * used, WANTED_IN_FLIGHT * device.bytes_in_flight) * used
             score *= min(1.0, found.resident * threads / wanted)
             if found.resident == 1:
                 score *= ALONE ** (exchanges - 1)

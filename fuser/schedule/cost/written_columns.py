@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.schedule.cost.reduction_space import (
     LINE,
     LONG_BLOCK,
     RESIDENT,
-    WARP,
     ReductionPlan,
     Space,
     ceil_div,
