@@ -192,12 +192,12 @@ class StatementWriter:
                 line(f"{indent}{result}{call}")
             case RemoteStore():
                 self._remote_store(stmt, indent)
-            case ExchangeInit(told, nbytes):
+            case ExchangeInit(signal, nbytes):
                 values.functions["fuser_expect_bytes"] = None
-                line(f"{indent}fuser_expect_bytes(&{self._names.buffers[told]}[0], {nbytes});")
-            case ExchangeWait(told, reason):
+                line(f"{indent}fuser_expect_bytes(&{self._names.buffers[signal]}[0], {nbytes});")
+            case ExchangeWait(signal, reason):
                 values.functions["fuser_wait_bytes"] = None
-                line(f"{indent}fuser_wait_bytes(&{self._names.buffers[told]}[0]);{_note(reason)}")
+                line(f"{indent}fuser_wait_bytes(&{self._names.buffers[signal]}[0]);{_note(reason)}")
             case ClusterArrive(reason, relaxed):
                 order = "relaxed" if relaxed else "release"
                 line(f'{indent}asm volatile("barrier.cluster.arrive.{order}.aligned;" ::: "memory");{_note(reason)}')
@@ -409,10 +409,10 @@ class StatementWriter:
         if dtype.is_complex:
             half = dtype.itemsize // 2
             parts = [(f"{value}.re", 0, half), (f"{value}.im", half, half)]
-        if stmt.told is not None:
+        if stmt.signal is not None:
             counter = self._names.fresh("counter")
             line(f"{indent}unsigned {counter};")
-            place = f"(unsigned)__cvta_generic_to_shared(&{self._names.buffers[stmt.told]}[0])"
+            place = f"(unsigned)__cvta_generic_to_shared(&{self._names.buffers[stmt.signal]}[0])"
             line(
                 f'{indent}asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"({counter}) : "r"({place}), '
                 f'"r"((unsigned)({values.integer(stmt.rank)})));'

@@ -80,7 +80,7 @@ def _reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait, Prefetch)):
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, ExchangeWait):
-        yield stmt.told, const(0)
+        yield stmt.signal, const(0)
     elif isinstance(stmt, Post):
         for value in stmt.values:
             for load in value_loads(value):
@@ -110,7 +110,7 @@ def _writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, (VectorMove, AsyncCopy, Shuffle)):
         yield stmt.dst, stmt.dst_index
     elif isinstance(stmt, ExchangeInit):
-        yield stmt.told, const(0)
+        yield stmt.signal, const(0)
     elif isinstance(stmt, Post):
         yield stmt.words, stmt.index
     elif isinstance(stmt, Receive):

@@ -238,32 +238,32 @@ class RemoteStore:
     """Store an element of a shared buffer of block `rank` of the cluster, which may be this one.
 
     The blocks of a cluster are ranked along its axis. The other block must be known to run (ClusterWait), and reads the
-    element behind the next one; or behind its ExchangeWait for `told`, which counts the bytes as they arrive there.
+    element behind the next one; or behind its ExchangeWait for `signal`, which counts the bytes as they arrive there.
     """
 
     buffer: Buffer
     index: Int
     value: Value
     rank: Int
-    told: Buffer | None = None
+    signal: Buffer | None = None
 
 
 @record(eq=False)
 class ExchangeInit:
-    """One thread of the block lets `told`, a shared Int, wait for `nbytes` that blocks of the cluster will store, once.
+    """One thread of the block lets `signal`, a shared Int, wait for `nbytes` that blocks of the cluster will store, once.
 
     Stands before a ClusterArrive: behind the ClusterWait that follows, others may store.
     """
 
-    told: Buffer
+    signal: Buffer
     nbytes: int
 
 
 @record(eq=False)
 class ExchangeWait:
-    """Wait until all bytes that `told` counts have come: the thread sees them then. No barrier for anything else."""
+    """Wait until all bytes that `signal` counts have come: the thread sees them then. No barrier for anything else."""
 
-    told: Buffer
+    signal: Buffer
     reason: str = ""
 
 

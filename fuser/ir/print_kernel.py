@@ -168,13 +168,13 @@ def print_stmt(stmt: Stmt) -> str:
             return "block barrier" + _note(reason)
         case WarpBarrier(reason):
             return "warp barrier" + _note(reason)
-        case RemoteStore(buffer, index, value, rank, told):
-            counted = "" if told is None else f", told to {told.name}"
+        case RemoteStore(buffer, index, value, rank, signal):
+            counted = "" if signal is None else f", signals {signal.name}"
             return f"{buffer.name}[{index}] of block {rank} = {print_value(value)}{counted}"
-        case ExchangeInit(told, nbytes):
-            return f"{told.name} waits for {nbytes} bytes"
-        case ExchangeWait(told, reason):
-            return f"wait for {told.name}" + _note(reason)
+        case ExchangeInit(signal, nbytes):
+            return f"{signal.name} waits for {nbytes} bytes"
+        case ExchangeWait(signal, reason):
+            return f"wait for {signal.name}" + _note(reason)
         case ClusterArrive(reason, relaxed):
             return ("cluster arrive relaxed" if relaxed else "cluster arrive") + _note(reason)
         case ClusterWait(reason):

@@ -132,11 +132,11 @@ class MemoryVerbs(ScheduledFusion):
         self.kept_iterations.append(KeptIterations(name, again, iterations, last_in_registers))
         self.records.append(Record("keep_iterations", name, (again, iterations, last_in_registers)))
 
-    def load_ahead(self, name: str, best_effort: bool = False, trips: int = 1) -> None:
-        """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.
+    def load_ahead(self, name: str, best_effort: bool = False, iterations: int = 1) -> None:
+        """Load a copy of an input for the next iteration of the serial loop that it is inlined in, while this one computes.
 
-        It then takes registers twice. In shared memory each thread copies what it has just read for the last time in this trip
-        anew; two `trips` ahead, the rows of every other trip have places of their own, so that a whole trip goes by meanwhile.
+        It then takes its registers twice. In shared memory each thread copies what it has just read for the last time in this
+        iteration anew. Two `iterations` ahead, every other iteration has a buffer of its own: copies overlap with a whole one.
         Raises SchedulingError for a tensor that is no copy of an input in registers, nor an asynchronous one; lowering
         raises it, unless `best_effort`, where no serial loop fills the copy, the kernel writes the input, or threads read what
         others copied.
@@ -147,12 +147,14 @@ class MemoryVerbs(ScheduledFusion):
             raise SchedulingError(
                 f"cannot load {name} ahead: it is no copy of an input in registers, nor an asynchronous one"
             )
-        if trips not in ((1,) if state.memory is MemoryType.local else (1, 2)):
-            raise SchedulingError(f"cannot load {name} {trips} trips ahead: one in registers, two in shared memory")
+        if iterations not in ((1,) if state.memory is MemoryType.local else (1, 2)):
+            raise SchedulingError(
+                f"cannot load {name} {iterations} iterations ahead: one in registers, two in shared memory"
+            )
         self.state(name).loads_ahead = True
-        self.state(name).trips_ahead = trips
+        self.state(name).iterations_ahead = iterations
         self.state(name).must_load_ahead = not best_effort
-        more = (best_effort, trips) if trips > 1 else (True,) if best_effort else ()
+        more = (best_effort, iterations) if iterations > 1 else (True,) if best_effort else ()
         self.records.append(Record("load_ahead", name, more))
 
     def load_first(self, name: str) -> None:

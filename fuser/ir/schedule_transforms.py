@@ -174,10 +174,10 @@ class TransformVerbs(ScheduledFusion):
         self.prefetched = tuple(names)
         self.records.append(Record("prefetch", "", (tuple(names),)))
 
-    def set_cluster(self, parallel_type: ParallelType, size: int, alone: bool = False) -> None:
+    def set_cluster(self, parallel_type: ParallelType, size: int, exclusive: bool = False) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 
-        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. `alone`: each
+        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. `exclusive`: each
         block has a processor for itself, so that its threads may keep asking whether values have come. Raises
         SchedulingError for a type that is no grid axis, a size that is not 1 to 16, and a second cluster axis.
         """
@@ -188,5 +188,5 @@ class TransformVerbs(ScheduledFusion):
         if self.cluster and parallel_type not in self.cluster:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}
-        self.alone = alone
-        self.records.append(Record("set_cluster", "", (parallel_type, size, alone)))
+        self.exclusive = exclusive
+        self.records.append(Record("set_cluster", "", (parallel_type, size, exclusive)))

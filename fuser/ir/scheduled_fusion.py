@@ -70,8 +70,8 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
-    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes, or for the one after,
-                  where `trips_ahead` is two; `must_load_ahead`: or else the schedule is refused
+    loads_ahead   filled for the next iteration of its loop while this one computes, or for the one after that,
+                  where `iterations_ahead` is two; `must_load_ahead`: or else the schedule is refused
     loads_first   filled before anything else that does not have to come first
     backwards     serial loop axes that run from the last index to the first
     misaligned    its vector accesses may begin anywhere, and the ends of a row may cut them
@@ -91,7 +91,7 @@ class TensorState:
     backwards: set[IterDomain] = field(default_factory=set)
     loads_ahead: bool = False
     must_load_ahead: bool = False
-    trips_ahead: int = 1
+    iterations_ahead: int = 1
     loads_first: bool = False
     misaligned: bool = False
 
@@ -154,7 +154,7 @@ class ScheduledFusion:
         self.prefetched: tuple[str, ...] = ()
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
-        self.alone = False
+        self.exclusive = False
         self.kept_iterations: list[KeptIterations] = []
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.

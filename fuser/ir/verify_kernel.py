@@ -205,10 +205,10 @@ class _Check(HeaderRules):
                 self._uniform(stmt, "a block barrier", whole_block=True)
             case WarpBarrier():
                 self._uniform(stmt, "a warp barrier", whole_block=False)
-            case RemoteStore(buffer, index, value, rank, told):
+            case RemoteStore(buffer, index, value, rank, signal):
                 self._value(stmt, value)
-                if told is not None:
-                    self._counts_bytes(stmt, told)
+                if signal is not None:
+                    self._counts_bytes(stmt, signal)
                     if buffer.dtype.itemsize not in (4, 8) or buffer.dtype.is_complex:
                         self._mark(stmt, f"{buffer.name} is {buffer.dtype.name}; told are 4 or 8 bytes at once")
                 self._access(stmt, buffer, index, write=True)
@@ -221,14 +221,14 @@ class _Check(HeaderRules):
                 if stored(value.dtype) is not stored(buffer.dtype):
                     self._mark(stmt, f"stores {value.dtype.name} into {buffer.name}, which is {buffer.dtype.name}")
                 self._in_cluster(stmt, "stores into another block")
-            case ExchangeInit(told, nbytes):
-                self._counts_bytes(stmt, told)
-                self._access(stmt, told, ZERO, write=True)
+            case ExchangeInit(signal, nbytes):
+                self._counts_bytes(stmt, signal)
+                self._access(stmt, signal, ZERO, write=True)
                 if nbytes < 1:
-                    self._mark(stmt, f"{told.name} waits for {nbytes} bytes")
+                    self._mark(stmt, f"{signal.name} waits for {nbytes} bytes")
                 self._in_cluster(stmt, "exchanges values in a cluster")
-            case ExchangeWait(told):
-                self._counts_bytes(stmt, told)
+            case ExchangeWait(signal):
+                self._counts_bytes(stmt, signal)
                 self._in_cluster(stmt, "exchanges values in a cluster")
                 self._uniform(stmt, "a wait for told values", whole_block=True)
             case ClusterArrive() | ClusterWait():
@@ -254,9 +254,9 @@ class _Check(HeaderRules):
             case Scan():
                 self._scan(stmt)
 
-    def _counts_bytes(self, stmt: Stmt, told: Buffer) -> None:
-        if not told.is_shared or told.dtype is not DataType.Int or told.size is not ONE:
-            self._mark(stmt, f"{told.name} counts bytes: one Int in shared memory")
+    def _counts_bytes(self, stmt: Stmt, signal: Buffer) -> None:
+        if not signal.is_shared or signal.dtype is not DataType.Int or signal.size is not ONE:
+            self._mark(stmt, f"{signal.name} counts bytes: one Int in shared memory")
 
     def _allocate(self, stmt: Stmt, buffer: Buffer) -> None:
         if buffer.is_global:

@@ -131,7 +131,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 wrap = None if s.wrap is None else index(s.wrap)
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire, wrap, s.release)
             case RemoteStore():
-                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
+                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.signal)
             case (
                 ClusterArrive()
                 | ClusterWait()
@@ -192,10 +192,10 @@ def substitute_buffers(body: tuple[Stmt, ...], buffers: Mapping[Buffer, Buffer])
             case LoadIndex() | LetPhase() | Prefetch() | AtomicAdd() | SpinWait():
                 return replace(s, buffer=buffer(s.buffer))
             case RemoteStore():
-                told = None if s.told is None else buffer(s.told)
-                return replace(s, buffer=buffer(s.buffer), value=value(s.value), told=told)
+                signal = None if s.signal is None else buffer(s.signal)
+                return replace(s, buffer=buffer(s.buffer), value=value(s.value), signal=signal)
             case ExchangeInit() | ExchangeWait():
-                return replace(s, told=buffer(s.told))
+                return replace(s, signal=buffer(s.signal))
             case Post():
                 return replace(s, words=buffer(s.words), values=tuple(map(value, s.values)))
             case Receive():

@@ -123,7 +123,7 @@ def lower_fusion(
     )
     recycled, must = _loads_ahead(scheduled, MemoryType.shared)
     asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
-    twice = frozenset(n for n in recycled if scheduled.states[n].trips_ahead == 2)
+    twice = frozenset(n for n in recycled if scheduled.states[n].iterations_ahead == 2)
     body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers, asked, twice))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
@@ -133,7 +133,7 @@ def lower_fusion(
             context.threads,
             context.sizes,
             scheduled.cluster,
-            alone=scheduled.alone,
+            exclusive=scheduled.exclusive,
         ),
     )
     body = seen("expand_collectives", expanded.body)

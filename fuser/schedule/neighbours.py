@@ -167,7 +167,7 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
     for threads in ((along * 2, beside), (along // 2, beside), (along, beside * 2), (along, beside // 2)):
         if min(threads) >= 1 and _fits(device, *threads):
             yield _with(params, block_reduce=threads[0], **{other: threads[1]})
-    if not params.one_turn:
+    if not params.one_iteration:
         if params.grid_reduce > 1:
             yield from _halves_and_doubles(params, "grid_reduce")
         else:
@@ -185,7 +185,7 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
     for threads, batch in ((params.threads * 2, -(-params.batch // 2)), (params.threads // 2, params.batch * 2)):
         if threads and _fits(device, threads, params.rows):
             yield replace(params, threads=threads, batch=batch)
-    if params.together == 1:
+    if params.rows_per_thread == 1:
         for rows in (params.rows * 2, params.rows // 2):
             if rows and _fits(device, params.threads, rows) and not params.in_shared:
                 yield replace(params, rows=rows)
@@ -218,7 +218,7 @@ def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
-    if not params.one_turn and not params.kept_iterations and not params.last_in_registers:
+    if not params.one_iteration and not params.kept_iterations and not params.last_in_registers:
         for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
             yield replace(params, reduction=loops)
     if params.kept_iterations:

@@ -139,28 +139,30 @@ class TransposeParams:
 class ReductionParams:
     """Loops of a reduction.
 
-    order           dims of the reference, slowest first
-    inner           the fastest dim is reduced: threads of x walk along it
-    block_reduce    threads along the reduced axes (x if inner, else y)
-    block_iterate   threads along the kept axes (y if inner, else x)
-    vector          consecutive elements of a thread along the fastest dim
-    vectorized      arguments that are contiguous along them: one access each
-    grid_reduce     blocks that share one reduction (1: none)
-    unroll          accesses of a thread along the reduced axes that are issued before the first is used
-    block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
-                    own; 0: all reduced dims are one axis
-    unroll_outer    those accesses are along that axis
-    run_dims        with `block_outer`: how many of the fastest reduced dims threads of x walk along, as those are neighbours in
-                    memory; 0: all up to the first kept one
-    grid_along      with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the runs
-    misaligned      their accesses begin anywhere, and the ends of a row cut them
-    aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
-    cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
-    streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    few             as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at once,
-                    and of plain sums the accesses of a thread should not wait for registers
-    one_turn        as many blocks share a reduction as have one turn each, whatever that number is (`grid_reduce` is 2)
-    reasons         why, in words; no part of what is compared
+    order          dims of the reference, slowest first
+    inner          the fastest dim is reduced: threads of x walk along it
+    block_reduce   threads along the reduced axes (x if inner, else y)
+    block_iterate  threads along the kept axes (y if inner, else x)
+    vector         consecutive elements of a thread along the fastest dim
+    vectorized     arguments that are contiguous along them: one access each
+    grid_reduce    blocks that share one reduction (1: none)
+    unroll         accesses of a thread along the reduced axes that are issued before the first is used
+    block_outer    threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of
+                   their own; 0: all reduced dims are one axis
+    unroll_outer   those accesses are along that axis
+    run_dims       with `block_outer`: how many of the fastest reduced dims threads of x walk along, as those are
+                   neighbours in memory; 0: all up to the first kept one
+    grid_along     with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the
+                   runs
+    misaligned     their accesses begin anywhere, and the ends of a row cut them
+    aligned_to     the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    cluster        blocks that share a reduction are a cluster, and join their parts through shared memory
+    streaming      what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
+    latency_bound  as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at
+                   once, and of plain sums the accesses of a thread should not wait for registers
+    one_iteration  as many blocks share a reduction as have one iteration each, whatever that number is (`grid_reduce`
+                   is 2)
+    reasons        why, in words; no part of what is compared
     """
 
     order: tuple[int, ...]
@@ -179,8 +181,8 @@ class ReductionParams:
     aligned_to: str = ""
     cluster: bool = False
     streaming: bool = False
-    few: bool = False
-    one_turn: bool = False
+    latency_bound: bool = False
+    one_iteration: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -195,25 +197,28 @@ class InnerPersistentParams:
     cluster     blocks that share a row
     in_grid     blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
     inputs_only whether costly values are computed again, too, and only the row tensors kept
-    one_pass    whether maximum and sum of exponentials come from one pass and one exchange
-    resident    blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves room for
-    together    rows that each thread works on at once, which begin at the same place between aligned ones: what all rows
-                share is read once for them
-    in_shared   row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
-    realigned   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses at any address
-    blocks      that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one row each
-    vector      consecutive elements of an access
-    vectorized  arguments that are contiguous along them: one access each
-    bounds      (input, dim, low, high): extents for which the row fits
-    misaligned  their accesses begin anywhere, and the ends of a row cut them
-    aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
-    beside_first  inputs that all rows share, which are loaded with the row and not when they are used
-    pieces      accesses of a thread that are waited for together, where blocks of a row meet in device memory
-    beside_ahead  whether reads of the same inputs may go before stores of results that stand in front of them
-    in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
-    prefetch    whether the launch asks for what all rows share before anything else
-    alone       the blocks of a cluster have a processor each
-    reasons     why, in words; no part of the kernel's key
+    one_pass         whether maximum and sum of exponentials come from one pass and one exchange
+    resident         blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves
+                     room for
+    rows_per_thread  rows that each thread works on at once, which begin at the same place between aligned ones: what
+                     all rows share is read once for them
+    in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
+    funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
+                     at any address
+    blocks           that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one
+                     row each
+    vector           consecutive elements of an access
+    vectorized       arguments that are contiguous along them: one access each
+    bounds           (input, dim, low, high): extents for which the row fits
+    misaligned       their accesses begin anywhere, and the ends of a row cut them
+    aligned_to       the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    operands_first   inputs that all rows share, which are loaded with the row and not when they are used
+    pieces           accesses of a thread that are waited for together, where blocks of a row meet in device memory
+    operands_ahead   whether reads of the same inputs may go before stores of results that stand in front of them
+    waits_by_piece   whether the first stage waits for a row in shared memory piece by piece, and not for all of it
+    prefetch         whether the launch asks for what all rows share before anything else
+    exclusive        the blocks of a cluster have an SM each
+    reasons          why, in words; no part of the kernel's key
     """
 
     order: tuple[int, ...]
@@ -231,15 +236,15 @@ class InnerPersistentParams:
     aligned_to: str = ""
     one_pass: bool = False
     in_grid: int = 0
-    beside_first: tuple[str, ...] = ()
-    together: int = 1
+    operands_first: tuple[str, ...] = ()
+    rows_per_thread: int = 1
     resident: int = 0
-    realigned: tuple[str, ...] = ()
+    funnel_shifted: tuple[str, ...] = ()
     prefetch: bool = False
     pieces: int = 1
-    beside_ahead: bool = False
-    in_turn: bool = False
-    alone: bool = False
+    operands_ahead: bool = False
+    waits_by_piece: bool = False
+    exclusive: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -247,20 +252,21 @@ class InnerPersistentParams:
 class OuterPersistentParams:
     """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
 
-    reduction       the loops; `grid_reduce` blocks share the rows of some columns
-    blocks_per_sm   that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a column
-    kept_iterations     the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
-    last_in_registers   the rows of its last iteration stay in the registers that they were loaded into
-    one_turn        the rows of a block are those of one turn, and stay in the registers of its threads
-    bounds          (input, dim, low, high) of the reduced extents that are not known, for which that is so
-    reasons         why, in words; no part of what is compared
+    reduction          the loops; `grid_reduce` blocks share the rows of some columns
+    blocks_per_sm      that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a
+                       column
+    kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
+    last_in_registers  the rows of its last iteration stay in the registers that they were loaded into
+    one_iteration      the rows of a block are those of one iteration, and stay in the registers of its threads
+    bounds             (input, dim, low, high) of the reduced extents that are not known, for which that is so
+    reasons            why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
     blocks_per_sm: int
     kept_iterations: int = 0
     last_in_registers: bool = False
-    one_turn: bool = False
+    one_iteration: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 

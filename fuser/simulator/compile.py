@@ -386,22 +386,24 @@ class _Compiler:
                 self._emit(f"w.block_barrier({k}, {self._site('barrier')})")
             case WarpBarrier():
                 self._emit(f"w.warp_barrier({k}, {self._site('barrier')})")
-            case RemoteStore(buffer, index, value, rank, told):
+            case RemoteStore(buffer, index, value, rank, signal):
                 self._same_dtype(value.dtype, buffer)
                 view = self._visible(buffer)
                 place, block = self._evaluate(k, index, rank)
                 text = self._value(value, k)
                 self._note(buffer, 1, writes=True)
                 rest = f"{place}, {block}, {text}, {k}, {self._site('write', buffer)}"
-                if told is None:
+                if signal is None:
                     self._emit(f"{view}.store_remote({rest})")
                 else:
-                    self._emit(f"w.exchanges.tell({self._visible(told)}, {view}, {rest})")
-            case ExchangeInit(told, nbytes):
-                self._note(told, 1, writes=True)
-                self._emit(f"w.exchanges.expect({self._visible(told)}, {nbytes}, {k}, {self._site('set up', told)})")
-            case ExchangeWait(told):
-                self._emit(f"w.exchanges.wait({self._visible(told)}, {k}, {self._site('wait', told)})")
+                    self._emit(f"w.exchanges.tell({self._visible(signal)}, {view}, {rest})")
+            case ExchangeInit(signal, nbytes):
+                self._note(signal, 1, writes=True)
+                self._emit(
+                    f"w.exchanges.expect({self._visible(signal)}, {nbytes}, {k}, {self._site('set up', signal)})"
+                )
+            case ExchangeWait(signal):
+                self._emit(f"w.exchanges.wait({self._visible(signal)}, {k}, {self._site('wait', signal)})")
             case ClusterArrive(_, relaxed):
                 self._emit(f"w.cluster_arrive({k}, {self._site('barrier')}, relaxed={relaxed})")
             case ClusterWait():

@@ -70,11 +70,11 @@ def exchange_scattered(
         return ((turn * r.partials[i].size + element) * size + rank) * s.lanes + s.lane
 
     slots = [b for buffers in found.values() for b in buffers]
-    told = counter_of(slots) if execution is ZERO else None
+    signal = counter_of(slots) if execution is ZERO else None
     # Live while others still read what the block itself has found: they share no bytes, which would take a barrier.
     results = {r: block.scratch(r, joined.scatter.lanes) for r, joined in reduces.items()}
     stmts: list[Stmt] = [Allocate(b) for b in (*slots, *(b for made in results.values() for b in made))]
-    stmts += [] if told is None else [Allocate(told.told), told]
+    stmts += [] if signal is None else [Allocate(signal.signal), signal]
     for r, joined in reduces.items():
         s = joined.scatter
         work = joins.axes.symbol("work", const(s.size * size))
@@ -83,11 +83,11 @@ def exchange_scattered(
         for i, b in enumerate(found[r]):
             e = ZERO if s.common(i) else element
             value = Load(joined.results[i], e * s.lanes + s.lane)
-            store = RemoteStore(b, slot(r, i, e, rank), value, peer, None if told is None else told.told)
+            store = RemoteStore(b, slot(r, i, e, rank), value, peer, None if signal is None else signal.signal)
             stores.append(_once(store, element) if s.common(i) else store)
         stmts.append(For(work, s.position, const(s.size * size), s.threads, tuple(stores)))
-    if told is not None:
-        stmts.append(ExchangeWait(told.told, "every block's value has come"))
+    if signal is not None:
+        stmts.append(ExchangeWait(signal.signal, "every block's value has come"))
     else:
         stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     reads: list[Stmt] = []

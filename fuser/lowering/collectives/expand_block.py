@@ -337,8 +337,8 @@ def _beside(r: Reduce, parts: _Parts) -> _Parts:
     """The parts of a pair of sums, whose additions wait for six others each; of other reductions in two."""
     if r.combine == COMBINE:
         return parts
-    told = If(parts.first, tuple(parts.left), role=Role.owner) if parts.first is not None else None
-    publish = parts.publish if told is None else [*parts.publish, told]
+    owned = If(parts.first, tuple(parts.left), role=Role.owner) if parts.first is not None else None
+    publish = parts.publish if owned is None else [*parts.publish, owned]
     is_slot, reads = parts.is_slot, tuple(parts.reads)
     read = reads if is_slot is None else (If(is_slot, reads, tuple(parts.empty)),)
     return _Parts(publish, [*read, *parts.join])

@@ -159,10 +159,10 @@ def _exchange_by_rows(
         return ((turn * r.partials[i].size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = exchange_counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
-    if told is not None:
-        stmts += [Allocate(told.told), told]
-    counter = None if told is None else told.told
+    signal = exchange_counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
+    if signal is not None:
+        stmts += [Allocate(signal.signal), signal]
+    counter = None if signal is None else signal.signal
     peer = joins.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
@@ -244,10 +244,10 @@ def _exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = exchange_counter([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
-    if told is not None:
-        stmts += [Allocate(told.told), told]
-    counter = None if told is None else told.told
+    signal = exchange_counter([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
+    if signal is not None:
+        stmts += [Allocate(signal.signal), signal]
+    counter = None if signal is None else signal.signal
     peer = joins.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
@@ -306,8 +306,8 @@ def exchange_counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
     """What counts the bytes stored into the slots of an exchange; None where the hardware cannot count them."""
     if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
         return None
-    told = Buffer(f"{slots[0].name}_told", DataType.Int, MemoryType.shared, ONE)
-    return ExchangeInit(told, sum(b.size.value * b.dtype.itemsize for b in slots))
+    signal = Buffer(f"{slots[0].name}_told", DataType.Int, MemoryType.shared, ONE)
+    return ExchangeInit(signal, sum(b.size.value * b.dtype.itemsize for b in slots))
 
 
 def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
@@ -317,14 +317,14 @@ def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
     """
     counters = [s for s in body if isinstance(s, ExchangeInit)]
     if counters:
-        hoisted = {c.told for c in counters}
+        hoisted = {c.signal for c in counters}
         body = tuple(
             s for s in body if not (isinstance(s, ExchangeInit) or (isinstance(s, Allocate) and s.buffer in hoisted))
         )
     for position, stmt in enumerate(body):
         if any(isinstance(s, RemoteStore) for s in walk((stmt,))):
             wait = ClusterWait("every block of the cluster runs")
-            first: list[Stmt] = [Allocate(c.told) for c in counters]
+            first: list[Stmt] = [Allocate(c.signal) for c in counters]
             if counters:
                 first.append(If(less(thread, ONE), tuple(counters), role=Role.owner))
             return (*first, ClusterArrive("this block runs", relaxed=True), *body[:position], wait, *body[position:])
@@ -333,5 +333,5 @@ def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
 
 def signalled_buffers(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Names of counters, and of slots whose stores are signalled to one: a wait of each thread's own orders their accesses."""
-    stores = [s for s in walk(body) if isinstance(s, RemoteStore) and s.told is not None]
-    return frozenset(b.name for s in stores for b in (s.buffer, s.told) if b is not None)
+    stores = [s for s in walk(body) if isinstance(s, RemoteStore) and s.signal is not None]
+    return frozenset(b.name for s in stores for b in (s.buffer, s.signal) if b is not None)

@@ -70,16 +70,16 @@ def expand_collectives(
     sizes: Mapping[ParallelType, Int],
     cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
     *,
-    alone: bool = False,
+    exclusive: bool = False,
 ) -> Expanded:
     """Expand every collective of a body.
 
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
-    alone            each of them has a processor for itself
+    exclusive            each of them has a processor for itself
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
-    expander = _Expander(axes, cluster, alone=alone)
+    expander = _Expander(axes, cluster, exclusive=exclusive)
     result = expander.whole(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
@@ -96,10 +96,10 @@ def _executions(outer: Int | None, loop: For) -> Int | None:
 
 
 class _Expander:
-    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool) -> None:
+    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, exclusive: bool) -> None:
         self.axes = axes
         self.cluster = cluster
-        self.alone = alone
+        self.exclusive = exclusive
         # How often the statements at hand ran before; None where that is not known.
         self.execution: Int | None = ZERO
         self.workspaces = Workspaces(axes)
@@ -158,7 +158,7 @@ class _Expander:
         stmts: list[Stmt] = []
         if r.cluster_axes:
             stmts += exchange_in_cluster(
-                reduces, self.block, self.cluster, execution=self.execution, are_exclusive=self.alone
+                reduces, self.block, self.cluster, execution=self.execution, are_exclusive=self.exclusive
             )
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.

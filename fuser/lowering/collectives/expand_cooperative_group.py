@@ -105,14 +105,14 @@ def _exchange(
     if warps > 1:
         slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
         stmts += [Allocate(b) for r in reduces for b in slots[r]]
-        told: list[Stmt] = []
+        stored: list[Stmt] = []
         for r in reduces:
 
             def tell(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
                 return [Store(slots[r][i], e * warps + thread // WARP, Load(r.partials[i], e))]
 
-            told += joins.each(r, tell)
-        stmts.append(If(equal(lane, 0), tuple(told), role=Role.owner))
+            stored += joins.each(r, tell)
+        stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
         for r in reduces:
 
             def of_warp(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
@@ -157,7 +157,7 @@ def _exchange_many(
     lane, warp = thread % WARP, thread // WARP
     slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told: dict[Cond, list[Stmt]] = {}
+    stored: dict[Cond, list[Stmt]] = {}
     joined: dict[Cond, list[Stmt]] = {}
     left: dict[Cond, list[Stmt]] = {}
     for r, p in zip(reduces, parts, strict=True):
@@ -167,7 +167,7 @@ def _exchange_many(
         stmts += scattered
         is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
         tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
-        told.setdefault(is_mine, []).extend(tell)
+        stored.setdefault(is_mine, []).extend(tell)
         # The first lanes of the first warp have an element each.
 
         def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
@@ -177,7 +177,7 @@ def _exchange_many(
         joined.setdefault(has_element, []).extend(joins.join_all(one, of_warp, const(warps), unroll=True))
         leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
         left.setdefault(has_element, []).extend(leave)
-    for condition, tells in told.items():
+    for condition, tells in stored.items():
         stmts += guarded(condition, tells)
     alone: list[Stmt] = [s for c, work in joined.items() for s in guarded(c, [*work, *left[c]])]
     alone += [Fence(), WarpBarrier("every lane's values are published before one signals")]

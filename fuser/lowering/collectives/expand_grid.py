@@ -163,8 +163,8 @@ class GridReduces:
         got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, batch * p.size) for p in r.partials)
         # All threads go round together, with a test for each partial: lanes that left a loop early would have to be waited for
         # at every shuffle that follows, 340 cycles each (H200: two partials took 5100).
-        is_one_turn = count.is_const and g.blocks.hi is not None and g.blocks.hi <= count.value * most
-        b = ZERO if is_one_turn else self.axes.symbol("b", g.blocks)
+        is_one_iteration = count.is_const and g.blocks.hi is not None and g.blocks.hi <= count.value * most
+        b = ZERO if is_one_iteration else self.axes.symbol("b", g.blocks)
 
         def each(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
             if batch is ONE:
@@ -191,7 +191,7 @@ class GridReduces:
             return self.joins.combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
         adds = each(add)
-        if is_one_turn and most > 1 and r.combine == "welford":
+        if is_one_iteration and most > 1 and r.combine == "welford":
             # One division for all of them.
             adds = self.joins.join_all(r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch, unroll=True)
         turn = (*(Allocate(t) for t in got), *each(load), *adds)

@@ -73,7 +73,7 @@ def expand_scan_of_cluster(
     own, before = registers("own"), registers("earlier")
     slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(sets * kept * size) * lanes)
     counter = exchange_counter([slots]) if execution is ZERO else None
-    told = None if counter is None else counter.told
+    signal = None if counter is None else counter.signal
     peer = block.symbol("peer", const(size))
     q = block.symbol("rank", const(size))
 
@@ -95,18 +95,18 @@ def expand_scan_of_cluster(
         tiles = runs.size.value // kept
         return [
             Allocate(slots),
-            *([] if counter is None else [Allocate(counter.told), counter]),
+            *([] if counter is None else [Allocate(counter.signal), counter]),
             For(
                 peer,
                 block.linear(along, None),
                 const(size),
                 block.count_of(along),
-                tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, told)])),
+                tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, signal)])),
             ),
             *(
                 [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
-                if told is None
-                else [ExchangeWait(told, "every block's total has come")]
+                if signal is None
+                else [ExchangeWait(signal, "every block's total has come")]
             ),
             Allocate(before),
             *each(collect),

@@ -64,12 +64,12 @@ MOST_TURNS = 16
 
 @record
 class OnlineSoftmaxRows:
-    """`threads` of a row with `unroll` accesses each at once, `together` rows of a block, and `blocks` that go over them; 0: as
-    many as there are rows for. `time` in microseconds, beside a launch."""
+    """`threads` of a row with `unroll` accesses each at once, `rows_per_block` rows of a block, and `blocks` that go
+    over them; 0: as many as there are rows for. `time` in microseconds, beside a launch."""
 
     threads: int
     unroll: int
-    together: int
+    rows_per_block: int
     blocks: int
     time: float
 
@@ -100,10 +100,10 @@ def choose_online_softmax_rows(
             elements = unroll * vector
             taken = REGISTERS + (elements if elements <= HELD else OF_GROUPS)
             for size in BLOCK_THREADS:
-                together = size // threads
-                if together == 0:
+                rows_per_block = size // threads
+                if rows_per_block == 0:
                     continue
-                found = ceil_div(rows, together)
+                found = ceil_div(rows, rows_per_block)
                 for each in BLOCKS:
                     blocks = each * device.sm_count or found
                     if (each and blocks >= found) or blocks > most_blocks:
@@ -116,7 +116,7 @@ def choose_online_softmax_rows(
                     time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * cycle * ceil_div(blocks, size)
                     time += post if blocks <= MOST_POSTING else last
                     if best is None or time < best.time:
-                        best = OnlineSoftmaxRows(threads, unroll, together, blocks if each else 0, time)
+                        best = OnlineSoftmaxRows(threads, unroll, rows_per_block, blocks if each else 0, time)
     return best
 
 

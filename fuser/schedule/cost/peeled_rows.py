@@ -91,12 +91,12 @@ TESTED = 0.4
 AT_ONCE = {1: 0.96, 2: 1.0, 3: 0.96}
 """What threads get done that test so many accesses together."""
 
-REALIGNED_AT_ONCE = {1: 0.92, 2: 1.0, 3: 0.96}
+FUNNEL_SHIFTED_AT_ONCE = {1: 0.92, 2: 1.0, 3: 0.96}
 """The same where rows pass through registers on their way to shared memory: each access is waited for before the next (H200:
 rms_norm bf16 83x50257 padded, 416 threads with two together 14.1 us, 480 with accesses of their own 15.2, 224 with three 15.7;
 gradient of softmax 287x250003 with other pitches, 512 threads 175.6 with two together, 186.1 one by one)."""
 
-WANTED_THREADS_REALIGNED = 1536
+WANTED_THREADS_FUNNEL_SHIFTED = 1536
 """Threads of an SM that keep loads of such rows on their way (H200: that gradient in 1056 threads of an SM 186.2 us)."""
 
 ALONE = 0.8
@@ -112,13 +112,13 @@ FEW_WAVES = 4
 
 @record
 class PeeledShape:
-    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `together` rows at once. So
-    many blocks are `resident` on an SM."""
+    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `rows_per_thread`
+    rows at once. So many blocks are `resident` on an SM."""
 
     threads: int
     batch: int
     cluster: int
-    together: int
+    rows_per_thread: int
     resident: int
     in_flight: int
 
@@ -138,7 +138,7 @@ def choose_peeled_shape(
     itemsize: int,
     device: DeviceInfo,
     *,
-    is_realigned: bool = False,
+    is_funnel_shifted: bool = False,
 ) -> PeeledShape | None:
     """The spread of rows of `length` elements, what the first part of a row lacks included; None if no cluster holds one.
 
@@ -146,7 +146,7 @@ def choose_peeled_shape(
     beside      bytes that all rows share, for each element
     exchanges   how often the threads of a row have to wait for one another
     itemsize    bytes of an element of the narrowest row tensor
-    is_realigned  whether rows begin elsewhere than their vectors, and pass through registers
+    is_funnel_shifted  whether rows begin elsewhere than their vectors, and pass through registers
     """
     vectors = -(-length // vector)
     # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
@@ -155,7 +155,7 @@ def choose_peeled_shape(
     is_wide = beside > 2 * loaded
     more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
     wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
-    wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
+    wanted = WANTED_THREADS_FUNNEL_SHIFTED if is_funnel_shifted else wanted
     # Few rows leave places of an SM empty (H200: layer_norm f16 21x250003 off by one beside Floats over sixteen blocks of 256
     # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
     counts = itemsize <= 4
@@ -165,18 +165,20 @@ def choose_peeled_shape(
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
-        for together in (1, 2) if beside and is_worth_it else (1,):
-            if together == 1 or not signals_once or cluster <= MOST_TOGETHER:
-                spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, signals_once))
-    at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
+        for rows_per_thread in (1, 2) if beside and is_worth_it else (1,):
+            if rows_per_thread == 1 or not signals_once or cluster <= MOST_TOGETHER:
+                spreads.append(
+                    _spread(cluster, rows_per_thread, vectors, rows, vector, loaded, beside, device, signals_once)
+                )
+    at_once = FUNNEL_SHIFTED_AT_ONCE if is_funnel_shifted else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
     best: tuple[tuple[float, int, int], PeeledShape] | None = None
     for spread in sorted(spreads, key=lambda s: -s.most):
         least = 0.0 if best is None else best[0][0]
         if spread.most < least:
             break
-        cluster, together = spread.cluster, spread.together
-        shares = signals_once and together > 1
+        cluster, rows_per_thread = spread.cluster, spread.rows_per_thread
+        shares = signals_once and rows_per_thread > 1
         holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not signals_once)
         registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
@@ -187,23 +189,23 @@ def choose_peeled_shape(
                 continue
             if shares and (batch < LEAST_TOGETHER or spread.each < LEAST_EACH):
                 continue
-            held = threads * batch * vector * loaded * together
+            held = threads * batch * vector * loaded * rows_per_thread
             resident = _resident(threads, held, registers, device, is_packed=shares)
             if not resident:
                 continue
-            enough = WANTED_THREADS_TOGETHER if shares and not is_realigned else wanted
+            enough = WANTED_THREADS_TOGETHER if shares and not is_funnel_shifted else wanted
             score = _score(
                 spread, threads, batch, resident, held, vectors, used, exchanges, enough, least, counts=counts
             )
             present = min(resident, math.ceil(spread.each))
             if is_wide and present * held >= spread.wanted_bytes:
-                score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
+                score /= max(1.0, present * threads / (wanted * rows_per_thread)) ** CROWDED
             if shares:
                 score *= FEW_TOGETHER.get(resident, 1.0)
             tested = TOGETHER_AT_ONCE if shares else at_once
-            key = score * tested[peeled_unrolled(batch)], -cluster, -together
+            key = score * tested[peeled_unrolled(batch)], -cluster, -rows_per_thread
             if best is None or key > best[0]:
-                best = key, PeeledShape(threads, batch, cluster, together, resident, resident * held)
+                best = key, PeeledShape(threads, batch, cluster, rows_per_thread, resident, resident * held)
                 least = key[0]
     return None if best is None else best[1]
 
@@ -214,7 +216,7 @@ def peeled_params(
     accesses: RowAccesses,
     bounds: tuple[tuple[str, int, int, int], ...],
     in_shared: tuple[str, ...],
-    realigned: tuple[str, ...],
+    funnel_shifted: tuple[str, ...],
     length: int,
     *,
     one_pass: bool = False,
@@ -223,7 +225,7 @@ def peeled_params(
     """The parameters for a shape, with reasons. `is_double`: of elements of eight bytes."""
     # Not measured for Doubles. Rows together have no registers for what is read early (H200: layer_norm f16 1256x50257 beside
     # Floats 115.5 us, 136.5 so), nor a loop over pieces that both stages go through alike.
-    is_narrow = shape.together == 1 and not is_double
+    is_narrow = shape.rows_per_thread == 1 and not is_double
     return InnerPersistentParams(
         order,
         shape.threads,
@@ -238,14 +240,14 @@ def peeled_params(
         misaligned=accesses.misaligned,
         aligned_to=accesses.aligned_to,
         one_pass=one_pass,
-        together=shape.together,
+        rows_per_thread=shape.rows_per_thread,
         resident=shape.resident,
-        realigned=realigned,
-        beside_ahead=is_narrow,
-        in_turn=is_narrow and not realigned,
+        funnel_shifted=funnel_shifted,
+        operands_ahead=is_narrow,
+        waits_by_piece=is_narrow and not funnel_shifted,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
-            f"{shape.batch} accesses of {accesses.vector} each, {shape.together} rows at once"
+            f"{shape.batch} accesses of {accesses.vector} each, {shape.rows_per_thread} rows at once"
             + (f", cut where {accesses.aligned_to} is aligned" if accesses.aligned_to else ""),
             f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM",
         ),
@@ -281,7 +283,7 @@ class _Spread:
     """
 
     cluster: int
-    together: int
+    rows_per_thread: int
     most: float
     groups: int
     places: float
@@ -294,7 +296,7 @@ class _Spread:
 
 def _spread(
     cluster: int,
-    together: int,
+    rows_per_thread: int,
     vectors: int,
     rows: int,
     vector: int,
@@ -303,31 +305,31 @@ def _spread(
     device: DeviceInfo,
     signals_once: bool,
 ) -> _Spread:
-    waits = _waits(cluster, vectors * vector * loaded * (together if signals_once else 1))
-    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
-    if together > 1 and beside * vector > MOST_SHARED and not signals_once:
+    waits = _waits(cluster, vectors * vector * loaded * (rows_per_thread if signals_once else 1))
+    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / rows_per_thread)
+    if rows_per_thread > 1 and beside * vector > MOST_SHARED and not signals_once:
         most *= TOGETHER
-    groups, places = _groups(rows, vector, together), device.sm_count * device.clustered(cluster)
+    groups, places = _groups(rows, vector, rows_per_thread), device.sm_count * device.clustered(cluster)
     is_lone = groups <= int(places) // cluster
     if is_lone:
-        most *= _busy(groups, cluster, together, 1, places, signals_once)
-    most = most * rows / (groups * together)
+        most *= _busy(groups, cluster, rows_per_thread, 1, places, signals_once)
+    most = most * rows / (groups * rows_per_thread)
     each, wanted = groups * cluster / places, WANTED_IN_FLIGHT * device.bytes_in_flight
-    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, wanted, signals_once)
+    return _Spread(cluster, rows_per_thread, most, groups, places, each, is_lone, waits, wanted, signals_once)
 
 
-def _busy(groups: int, cluster: int, together: int, resident: int, places: float, signals_once: bool) -> float:
+def _busy(groups: int, cluster: int, rows_per_thread: int, resident: int, places: float, signals_once: bool) -> float:
     """How much of the device has something to do, with so many blocks `resident` on an SM."""
     slots = resident * int(places) // cluster
     waves = groups / max(slots, 1)
-    if waves < 2 and together > 1 and not signals_once:
+    if waves < 2 and rows_per_thread > 1 and not signals_once:
         return 0.0  # nothing else runs while a block waits for its own rows
     if waves <= 1:
         # All blocks are there at once: the SM with most of them is done last.
         each = groups * cluster / places
         return each / math.ceil(each)
     # Blocks of rows together that an SM has places for are done at different times.
-    is_even = waves >= FEW_WAVES or (together > 1 and signals_once)
+    is_even = waves >= FEW_WAVES or (rows_per_thread > 1 and signals_once)
     return 1.0 if is_even else waves / math.ceil(waves)
 
 
@@ -336,9 +338,9 @@ def _waits(cluster: int, nbytes: int) -> float:
     return (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / nbytes)
 
 
-def _groups(rows: int, vector: int, together: int) -> int:
+def _groups(rows: int, vector: int, rows_per_thread: int) -> int:
     """How many lots of rows there are that are worked on at once: those of one phase lie a vector's elements apart."""
-    return -(-rows // (vector * together)) * vector if together > 1 else rows
+    return -(-rows // (vector * rows_per_thread)) * vector if rows_per_thread > 1 else rows
 
 
 def _score(
@@ -378,7 +380,7 @@ def _score(
         score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
     if spread.is_lone:
         return score
-    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places, spread.signals_once)
+    return score * _busy(spread.groups, cluster, spread.rows_per_thread, resident, spread.places, spread.signals_once)
 
 
 def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:

@@ -87,7 +87,7 @@ class ReductionPlan:
     unroll_outer: bool = False
     cluster: bool = False
     is_few: bool = False
-    one_turn: bool = False
+    one_iteration: bool = False
     grid_along: bool = False
 
 

@@ -128,11 +128,11 @@ class ChainedReductionScheduler:
             sizes = _row_bytes(segment, count, inputs)
             rows, blocks = _many_exponentials(segment, rows, count, length, sizes, device)
         if isinstance(rows, InnerPersistentParams):
-            together = rows.rows
+            rows_per_block = rows.rows
         else:
-            together = rows.block_iterate * (1 if rows.inner else rows.vector)
-        found = -(-count // together)
-        is_long = isinstance(rows, ReductionParams) and length * together > LONG
+            rows_per_block = rows.block_iterate * (1 if rows.inner else rows.vector)
+        found = -(-count // rows_per_block)
+        is_long = isinstance(rows, ReductionParams) and length * rows_per_block > LONG
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
         if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
             if is_long:
@@ -146,11 +146,11 @@ class ChainedReductionScheduler:
         if blocks == 0:
             blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
-        reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
+        reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
         bounds: tuple[tuple[str, int, int, int], ...] = ()
         most = next((n for n in FEW_BLOCKS if found <= n), 0)
         if blocks == 0 and most:
-            bounds = _rows_within(graph, segment, extent.keys() - reduced, most * together)
+            bounds = _rows_within(graph, segment, extent.keys() - reduced, most * rows_per_block)
         words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
         return ChainedParams(rows, blocks, bounds, reasons=words)
 
@@ -179,8 +179,8 @@ def _rows_params(
         found = InnerPersistentScheduler().propose_near(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
             return found
-        together = OuterPersistentScheduler().propose(head, inputs, device)
-        if not isinstance(together, Refused):
+        rows_per_block = OuterPersistentScheduler().propose(head, inputs, device)
+        if not isinstance(rows_per_block, Refused):
             return Refused("the blocks share all rows of their columns")
     return ReductionScheduler().propose_in_blocks(head, inputs, device)
 
@@ -211,9 +211,14 @@ def _many_exponentials(
     found = choose_online_softmax_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
     if found is None:
         return rows, 0
-    words = (f"{found.threads} threads a row, {found.together} rows a block: about {found.time:.1f} us",)
+    words = (f"{found.threads} threads a row, {found.rows_per_block} rows a block: about {found.time:.1f} us",)
     loops = replace(
-        alone, block_reduce=found.threads, block_iterate=found.together, unroll=found.unroll, few=False, reasons=words
+        alone,
+        block_reduce=found.threads,
+        block_iterate=found.rows_per_block,
+        unroll=found.unroll,
+        latency_bound=False,
+        reasons=words,
     )
     return loops, found.blocks
 

@@ -67,7 +67,7 @@ class ColumnsPass(InnerOuterPass):
         placed = set(self.placed.values())
         for name in rows:
             if name in placed:
-                b.load_ahead(name, best_effort=True, trips=1 + p.ahead)
+                b.load_ahead(name, best_effort=True, iterations=1 + p.ahead)
             elif p.ahead:
                 b.load_ahead(name, best_effort=True)
         return b

@@ -202,7 +202,7 @@ class InnerPersistentScheduler:
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         # Elements of four bytes and more are copied asynchronously one by one, wherever they begin.
         narrow = {r.name for r in reads if r.tensor.dtype.itemsize < 4}
-        realigned = tuple(n for n in in_shared if n in narrow and n not in accesses.in_phase)
+        funnel_shifted = tuple(n for n in in_shared if n in narrow and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
             joined = joins_statistics(segment)
             lying = choose_peeled_shape(
@@ -214,20 +214,20 @@ class InnerPersistentScheduler:
                 1 if joined else exchanges,
                 narrowest,
                 device,
-                is_realigned=bool(realigned),
+                is_funnel_shifted=bool(funnel_shifted),
             )
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
                     once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
-                    one_pass = joined or (once and lying.together == 1)
+                    one_pass = joined or (once and lying.rows_per_thread == 1)
                     return peeled_params(
                         lying,
                         found.order,
                         accesses,
                         bounds,
                         in_shared,
-                        realigned,
+                        funnel_shifted,
                         length,
                         one_pass=one_pass,
                         is_double=narrowest > 4,
@@ -294,10 +294,10 @@ class InnerPersistentScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
-            beside_first=first,
+            operands_first=first,
             # Every block has a processor for itself: registers need not leave room for others.
             resident=int(shaped is not None),
-            alone=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),
+            exclusive=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
@@ -485,7 +485,7 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             exponentials,
             shape.resident,
-            in_turn=exponentials or not row.is_double,
+            waits_by_piece=exponentials or not row.is_double,
             reasons=(
                 f"a row of {found.length} elements lies in the shared memory of a group of {shape.sharing} blocks of the grid, "
                 f"{shape.threads} threads with {shape.batch} accesses of {accesses.vector} each; {shape.groups} groups go over "

@@ -165,7 +165,7 @@ class OuterPersistentScheduler:
                 groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, exactly=True)
                 if not isinstance(bounds, Refused):
-                    return replace(made, one_turn=True, bounds=bounds)
+                    return replace(made, one_iteration=True, bounds=bounds)
             return made
         if isinstance(shape, Refused):
             return shape
@@ -173,8 +173,8 @@ class OuterPersistentScheduler:
         # Else no array is filled that could stay.
         stays = keeps and shape.unroll > 1
         # Of one turn that is known to be the only one there is no loop: its rows stay where they are.
-        one_turn = stays and rows <= shape.sharing * shape.along * shape.unroll
-        one_turn = one_turn and all(g.extent.is_const for g in reduced)
+        one_iteration = stays and rows <= shape.sharing * shape.along * shape.unroll
+        one_iteration = one_iteration and all(g.extent.is_const for g in reduced)
         reasons = (
             f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
             f"{tiles * shape.sharing} on {device.sm_count} SMs",
@@ -183,7 +183,7 @@ class OuterPersistentScheduler:
             "the blocks wait for one another and go over their rows again"
             + (", from the last to the first" if goes_back else ""),
             "all rows are those of one turn, and stay in registers"
-            if one_turn
+            if one_iteration
             else f"the rows of the first {shape.kept} turns stay in shared memory, those of the last in registers"
             if stays
             else "no rows stay on chip",
@@ -196,9 +196,14 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        loops_stay = stays and not one_turn
+        loops_stay = stays and not one_iteration
         return OuterPersistentParams(
-            made, 1, kept_iterations=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
+            made,
+            1,
+            kept_iterations=shape.kept,
+            last_in_registers=loops_stay,
+            one_iteration=one_iteration,
+            reasons=reasons,
         )
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
@@ -208,8 +213,8 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
-        one_turn = params.one_turn
-        builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_turn)
+        one_iteration = params.one_iteration
+        builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_iteration)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
         if params.blocks_per_sm:
@@ -225,9 +230,9 @@ class OuterPersistentScheduler:
         }
         for t in segment.output_tensors:
             # Every other pass runs the other way.
-            if not one_turn and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
+            if not one_iteration and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if not one_turn and (params.kept_iterations or params.last_in_registers):
+        if not one_iteration and (params.kept_iterations or params.last_in_registers):
             for first, again in _read_again(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
         # Nothing of it is needed again: it leaves the second-level cache first.

@@ -107,7 +107,7 @@ def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) 
     """
     if not space.may_split:
         return False
-    if space.inner and plan.grid_reduce > 1 and not plan.one_turn:
+    if space.inner and plan.grid_reduce > 1 and not plan.one_iteration:
         return space.kept == 1 and not plan.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
     if space.ragged and not space.inner:
         # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
@@ -279,8 +279,8 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
-            few=plan.is_few,
-            one_turn=plan.one_turn,
+            latency_bound=plan.is_few,
+            one_iteration=plan.one_iteration,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
@@ -319,7 +319,7 @@ class ReductionScheduler:
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
-        if params.few:
+        if params.latency_bound:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
             builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
@@ -444,7 +444,7 @@ class ReductionScheduler:
                 builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
             along = ParallelType.block_y
         if params.grid_reduce > 1:
-            if params.one_turn:
+            if params.one_iteration:
                 builder.split(name, at, params.block_reduce * params.unroll)
             elif planes and params.grid_along:
                 # [O, M] -> [p, O, M/p]

@@ -39,7 +39,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     if params.prefetch:
-        builder.prefetch([a for a in copies if a not in params.beside_first and _is_one_row(builder, a)])
+        builder.prefetch([a for a in copies if a not in params.operands_first and _is_one_row(builder, a)])
     name = _reference_name(builder)
     rows = _transform(builder, name, params, params.blocks or blocks)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
@@ -47,19 +47,19 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     vectorize_rows(builder, placed, misaligned=params.misaligned)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
-    if params.beside_ahead:
+    if params.operands_ahead:
         updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
         for argument, copy in copies.items():
             # Where there is one row, all rows share it; that in shared memory is copied from there.
             if argument not in (*updated, *params.in_shared) and is_shared_by_rows(builder, argument):
                 builder.set_cache_op(copy, CacheOp.read_only)
-    if params.in_turn:
+    if params.waits_by_piece:
         for row in placed:
             builder.load_ahead(row, best_effort=True)
-    if params.together > 1:
+    if params.rows_per_thread > 1:
         inline_tiled_rows(builder, [copies[a] for a in in_registers], rows)
     else:
-        first = [copies[n] for n in params.beside_first]
+        first = [copies[n] for n in params.operands_first]
         # A row whose ends cut accesses is not copied while the one before is read.
         goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
         inline_rows(builder, placed, persistent=goes_ahead, apart=first)
@@ -80,7 +80,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     at = 1 if kept else 0
     merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
-    if params.together > 1:
+    if params.rows_per_thread > 1:
         tile_rows(builder, name, params)
     of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
     if params.in_grid:
@@ -105,7 +105,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.in_grid:
             builder.ask_blocks_per_sm(params.in_grid)
         else:
-            builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone)
+            builder.set_cluster(ParallelType.grid_y, params.cluster, params.exclusive)
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
@@ -128,7 +128,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         # Only the first and the last vectors of a row test their elements.
         types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
     place = 0
-    if params.together > 1:
+    if params.rows_per_thread > 1:
         # Rows go between the accesses and the threads: what they share is read outside of that loop.
         place = types[-1][0] if not params.aligned_to else types[-1][0] - 1
         builder.reorder(name, {len(builder.state(name).loop) - 1 - len(trivial): place})

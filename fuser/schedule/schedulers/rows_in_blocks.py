@@ -74,7 +74,7 @@ class RowsPass(InnerOuterPass):
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
         for name in rows if p.ahead else ():
-            b.load_ahead(name, best_effort=True, trips=2 if name in self.placed.values() else 1)
+            b.load_ahead(name, best_effort=True, iterations=2 if name in self.placed.values() else 1)
         return b
 
     def _cut_rows(self, name: str) -> None:

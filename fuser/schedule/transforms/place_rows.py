@@ -28,7 +28,7 @@ def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPe
         if name not in copies:
             continue
         # Other reads of the row, at gathered indices, are of elements that other threads copy.
-        if name in params.realigned:
+        if name in params.funnel_shifted:
             made = builder.cache_after(name, cached_uses=[copies[name]])
             builder.set_memory_type(made, MemoryType.shared)
         else:
@@ -108,7 +108,7 @@ def tile_rows(builder: ScheduleBuilder, name: str, params: InnerPersistentParams
     """
     apart = params.vector if params.aligned_to else 1
     builder.split(name, 0, apart)
-    builder.split(name, 0, params.together)
+    builder.split(name, 0, params.rows_per_thread)
     last = len(builder.state(name).loop) - 1
     builder.reorder(name, {1: last})
     builder.merge(name, 0, 1)

@@ -60,9 +60,15 @@ def test_what_asks_for_a_last_block_stays_behind_the_reduction_that_finds_it() -
     """Though it neither reads nor writes what that one reduces."""
     last = symbol("last", 0, 1)
     partial, over_grid = copied(B, A), reduce_of(B, (GX,), last)
-    told = If(equal(last, 1), (Store(D, ZERO, ZERO_VALUE),))
+    signal = If(equal(last, 1), (Store(D, ZERO, ZERO_VALUE),))
     a, c, computed = reduce_of(A), reduce_of(C), copied(C, local("e"))
-    assert fuse_collectives((a, partial, over_grid, told, computed, c)) == [computed, (a, c), partial, over_grid, told]
+    assert fuse_collectives((a, partial, over_grid, signal, computed, c)) == [
+        computed,
+        (a, c),
+        partial,
+        over_grid,
+        signal,
+    ]
 
 
 @pytest.mark.parametrize(

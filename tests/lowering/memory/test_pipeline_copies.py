@@ -87,7 +87,7 @@ def rows_in_shared_memory(
     if blocks:
         s.inline_at(placed, 1, selected=[placed])
         if ahead:
-            s.load_ahead(placed, trips=trips)
+            s.load_ahead(placed, iterations=trips)
     return s
 
 
@@ -385,8 +385,8 @@ def test_refusals() -> None:
     s.load_ahead("t0_cache_after_0")
     with pytest.raises(SchedulingError, match="cannot be copied an iteration ahead"):
         lowered(s)
-    with pytest.raises(SchedulingError, match="3 trips ahead: one in registers, two in shared memory"):
-        s.load_ahead("t0_cache_after_0", trips=3)
+    with pytest.raises(SchedulingError, match="3 iterations ahead: one in registers, two in shared memory"):
+        s.load_ahead("t0_cache_after_0", iterations=3)
     s = rows_in_shared_memory(96, 8)
     s.set_memory_type("t0_cache_after_0", MemoryType.local)
     with pytest.raises(SchedulingError, match="from global to local memory"):

@@ -61,10 +61,10 @@ def test_nothing_wanted_changes_nothing() -> None:
 def test_what_cannot_be_loaded_ahead_is_refused(body: tuple[Stmt, ...]) -> None:
     with pytest.raises(SchedulingError, match="x cannot be loaded an iteration ahead"):
         prefetch_loads(body, frozenset(["x"]), frozenset(["x"]))
-    told, *same = prefetch_loads(body, frozenset(["x"]))
+    signal, *same = prefetch_loads(body, frozenset(["x"]))
     assert kinds(tuple(same)) == kinds(body), "where it is only wished for, nothing moves"
-    assert isinstance(told, Comment)
-    assert told.text.startswith("x is not loaded an iteration ahead: no serial loop fills it")
+    assert isinstance(signal, Comment)
+    assert signal.text.startswith("x is not loaded an iteration ahead: no serial loop fills it")
 
 
 def rows_summed(vector: int) -> tuple[ScheduleBuilder, str]:

@@ -41,11 +41,11 @@ def choose(rows: int, columns: int, itemsize: int, vector: int = 0) -> OnlineSof
 def test_shapes_fit(rows: int, columns: int, itemsize: int) -> None:
     found = choose(rows, columns, itemsize)
     vector = 16 // itemsize
-    assert found.threads * found.together <= max(online_softmax_rows.BLOCK_THREADS)
+    assert found.threads * found.rows_per_block <= max(online_softmax_rows.BLOCK_THREADS)
     assert found.threads * vector * itemsize >= online_softmax_rows.LEAST_BYTES
     assert found.unroll * vector <= (online_softmax_rows.HELD if itemsize > 2 else online_softmax_rows.MOST_HELD)
-    assert 0 <= found.blocks < -(-rows // found.together)
-    assert (found.blocks or -(-rows // found.together)) <= 8192
+    assert 0 <= found.blocks < -(-rows // found.rows_per_block)
+    assert (found.blocks or -(-rows // found.rows_per_block)) <= 8192
 
 
 def test_short_rows_have_few_threads() -> None:

@@ -41,13 +41,13 @@ def force(
     threads: int,
     batch: int,
     cluster: int,
-    together: int,
-    realigned: tuple[str, ...] = (),
+    rows_per_thread: int,
+    funnel_shifted: tuple[str, ...] = (),
     groups: int = 0,
     *,
     one_pass: bool = False,
-    in_turn: bool = False,
-    beside_ahead: bool = False,
+    waits_by_piece: bool = False,
+    operands_ahead: bool = False,
 ) -> None:
     """Rows of every proposal lie in shared memory, spread like this; `groups`: of the grid, 0 for clusters."""
     propose = InnerPersistentScheduler.propose
@@ -65,16 +65,16 @@ def force(
             cluster=cluster,
             inputs_only=True,
             in_shared=tuple(t.name for t in segment.input_tensors if t.ndim == 2),
-            together=together,
-            realigned=realigned,
+            rows_per_thread=rows_per_thread,
+            funnel_shifted=funnel_shifted,
             one_pass=one_pass or params.one_pass,
-            in_turn=in_turn,
-            beside_ahead=beside_ahead,
-            beside_first=(),
+            waits_by_piece=waits_by_piece,
+            operands_ahead=operands_ahead,
+            operands_first=(),
             blocks=groups,
             in_grid=1 if groups else 0,
             resident=0,
-            alone=False,
+            exclusive=False,
             bounds=tuple((name, dim, 1, capacity) for name, dim, _, _ in params.bounds),
         )
 
@@ -110,7 +110,7 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize(
-    ("dtype", "rows", "columns", "threads", "batch", "cluster", "together"),
+    ("dtype", "rows", "columns", "threads", "batch", "cluster", "rows_per_thread"),
     [
         (D.BFloat16, 9, 1401, 32, 6, 1, 1),
         (D.BFloat16, 9, 1401, 32, 3, 2, 1),
@@ -132,12 +132,12 @@ def test_values(
     threads: int,
     batch: int,
     cluster: int,
-    together: int,
+    rows_per_thread: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    force(monkeypatch, threads, batch, cluster, together)
-    check(define, dtype, rows, columns, whole=together == 1)
+    force(monkeypatch, threads, batch, cluster, rows_per_thread)
+    check(define, dtype, rows, columns, whole=rows_per_thread == 1)
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
@@ -160,7 +160,7 @@ def test_rows_are_waited_for_in_turn(
 ) -> None:
     """Elements of cut vectors are stored by the threads that read them, and nobody waits for those."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    force(monkeypatch, *shape, in_turn=True, beside_ahead=True)
+    force(monkeypatch, *shape, waits_by_piece=True, operands_ahead=True)
     kernel = check(define, dtype, 9, columns, whole=True)
     found = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
     assert found == waits or (define is add_norm and found == [0]), "of two rows that are added up, where loops differ"
@@ -168,7 +168,7 @@ def test_rows_are_waited_for_in_turn(
 
 def test_what_all_rows_share_is_read_before_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole vectors of it: those that the ends of a row cut would take registers."""
-    force(monkeypatch, 32, 6, 1, 1, beside_ahead=True)
+    force(monkeypatch, 32, 6, 1, 1, operands_ahead=True)
     kernel = check(layer_norm, D.BFloat16, 9, 1401)
     reads = {(s.src.name, s.cache) for s in walk(kernel.body) if isinstance(s, VectorMove) and s.src.is_global}
     assert reads == {("t1", CacheOp.read_only)}
@@ -187,7 +187,7 @@ def test_a_piece_that_is_not_waited_for_is_reported(late: int, monkeypatch: pyte
         kernel = lowered(*arguments, **options)
         return replace(kernel, body=map_body(kernel.body, later))
 
-    force(monkeypatch, 32, 6, 1, 1, in_turn=True)
+    force(monkeypatch, 32, 6, 1, 1, waits_by_piece=True)
     monkeypatch.setattr(kernel_compiler, "lower_fusion", changed)
     with pytest.raises(FuserError, match="a copy to the buffer is on its way"):
         check(softmax, D.BFloat16, 9, 1401)
@@ -219,7 +219,7 @@ def test_rows_of_another_phase_pass_through_registers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    force(monkeypatch, *shape, realigned=("t0",))
+    force(monkeypatch, *shape, funnel_shifted=("t0",))
     rng = np.random.default_rng(columns)
     x = rng.integers(-1, 2, (9, columns)).astype(dtype.numpy)
     with FusionDefinition() as fd:
@@ -278,7 +278,7 @@ def test_groups_wait_for_their_rows_in_turn(
 ) -> None:
     """In a loop over rows, the copies of one of which are all there before those of the next one begin."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    force(monkeypatch, threads, batch, 2, 1, groups=2, in_turn=True)
+    force(monkeypatch, threads, batch, 2, 1, groups=2, waits_by_piece=True)
     kernel = kernel_of_doubles(define, 5, columns, 0, 0)
     found = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
     assert found == waits
@@ -297,7 +297,7 @@ def test_a_piece_of_a_group_that_is_not_waited_for_is_reported(late: int, monkey
         kernel = lowered(*arguments, **options)
         return replace(kernel, body=map_body(kernel.body, later))
 
-    force(monkeypatch, 32, 6, 2, 1, groups=2, in_turn=True)
+    force(monkeypatch, 32, 6, 2, 1, groups=2, waits_by_piece=True)
     monkeypatch.setattr(kernel_compiler, "lower_fusion", changed)
     with pytest.raises(FuserError, match="a copy to the buffer is on its way"):
         kernel_of_doubles(softmax_of_doubles, 5, 601, 0, 0)
@@ -412,7 +412,7 @@ def test_shapes_that_were_best_on_an_h200(
         length + vector - 1, rows, vector, loaded, beside, exchanges, 2, DeviceInfo.preset("H200")
     )
     assert found is not None
-    assert (found.threads, found.batch, found.cluster, found.together) == shape
+    assert (found.threads, found.batch, found.cluster, found.rows_per_thread) == shape
 
 
 @pytest.mark.parametrize("length", [5000, 8191, 33000, 128256, 1_000_003])
@@ -425,5 +425,5 @@ def test_shapes_fit(length: int, loaded: int, beside: int) -> None:
         assert length * loaded > 8 * device.shared_per_block_optin
         return
     assert shape.threads * shape.batch * shape.cluster * 4 >= length
-    assert shape.in_flight == shape.resident * shape.threads * shape.batch * 4 * loaded * shape.together
+    assert shape.in_flight == shape.resident * shape.threads * shape.batch * 4 * loaded * shape.rows_per_thread
     assert shape.in_flight <= device.shared_per_sm

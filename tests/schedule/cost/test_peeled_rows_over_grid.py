@@ -90,7 +90,7 @@ def test_proposals_of_two_tensors_of_floats_fit() -> None:
     params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, InnerPersistentParams)
     assert params.in_grid == 2
-    assert params.in_turn
+    assert params.waits_by_piece
     kernel = KernelCompiler(H200).compile(fusion, given)
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
@@ -142,7 +142,7 @@ def test_few_very_long_rows_of_exponentials_that_clusters_take_in_waves() -> Non
     params = proposed(23, 128_256)
     assert (params.threads, params.batch, params.cluster, params.blocks, params.in_grid) == (384, 8, 22, 12, 2)
     assert params.one_pass
-    assert params.in_turn
+    assert params.waits_by_piece
     kernel = KernelCompiler(H200).compile(fusion, [described(Double, 23, 128_256)])
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0

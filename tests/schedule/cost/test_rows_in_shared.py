@@ -158,8 +158,8 @@ def test_how_rows_that_begin_anywhere_are_copied() -> None:
     assert cut.aligned_to
     padded = TensorDescriptor(DataType.BFloat16, (2048, 65537), (65540, 1))
     elsewhere = proposed_for(softmax, H200, padded, dtype=DataType.BFloat16)
-    assert elsewhere.realigned == elsewhere.in_shared == ("t0",)
-    assert not cut.realigned
+    assert elsewhere.funnel_shifted == elsewhere.in_shared == ("t0",)
+    assert not cut.funnel_shifted
 
 
 def test_what_cannot_be_copied_while_threads_go_on_stays_in_registers() -> None:

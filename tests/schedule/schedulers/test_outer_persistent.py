@@ -226,7 +226,7 @@ def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatc
             blocks_per_sm=0,
             kept_iterations=0,
             last_in_registers=False,
-            one_turn=False,
+            one_iteration=False,
             bounds=(),
             reasons=(),
         )

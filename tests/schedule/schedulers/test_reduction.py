@@ -253,9 +253,9 @@ def test_loads_stand_before_their_uses(name: str) -> None:
     kernel = lower_fusion(*scheduled_with_facts(fusion, inputs, params))
     steps = [s for s in walk(kernel.body) if isinstance(s, For) and not s.unroll and has_load(s)]
     assert params.unroll > 1
-    assert params.one_turn is (name == "all")
+    assert params.one_iteration is (name == "all")
     # One turn is no loop; what a last block loads stands apart.
-    step = kernel.body if params.one_turn else steps[-1].body
+    step = kernel.body if params.one_iteration else steps[-1].body
     first = next(s for s in step if isinstance(s, If))
     assert first.role is Role.unswitch
     assert isinstance(first.then[0], For)
@@ -285,7 +285,7 @@ def test_plain_sums_ask_for_registers_where_threads_have_much_on_their_way(
     bound = bind_inputs(fusion, [described(shape, DataType.Float, None)])
     params = SCHEDULER.propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, ReductionParams)
-    assert params.few is expected
+    assert params.latency_bound is expected
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
@@ -472,7 +472,7 @@ def test_as_many_blocks_as_have_one_turn_each(count: int, dtype: D) -> None:
     """Their number is no part of the kernel: it is that of turns."""
     fusion = reduction("sum", [0], 1, dtype)
     vector = 16 // dtype.itemsize
-    params = ReductionParams((0,), True, 64, 1, vector, ("t0",), 2, 8, one_turn=True)
+    params = ReductionParams((0,), True, 64, 1, vector, ("t0",), 2, 8, one_iteration=True)
     x = (np.arange(count * vector) % 7 - 3).astype(np.dtype(dtype.numpy))
     (found,) = simulate(fusion, [x], params)
     assert float(found) == float(x.astype("f8").sum())
@@ -481,9 +481,9 @@ def test_as_many_blocks_as_have_one_turn_each(count: int, dtype: D) -> None:
 def test_long_sums_have_blocks_of_one_turn() -> None:
     fusion, inputs = reduction("sum", [0, 1], 2, D.Float), [described((8192, 8192), D.Float)]
     params = propose(fusion, inputs, H200)
-    assert params.one_turn
+    assert params.one_iteration
     assert params == replace(propose(fusion, [described((9000, 8192), D.Float)], H200), reasons=params.reasons)
-    assert not propose(fusion, [described((3000, 8192), D.Float)], H200).one_turn
+    assert not propose(fusion, [described((3000, 8192), D.Float)], H200).one_iteration
     kernel = KernelCompiler(H200).compile(fusion, inputs)
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0

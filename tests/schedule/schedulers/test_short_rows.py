@@ -103,10 +103,10 @@ def test_all_accesses_but_the_last_are_inside() -> None:
 
 
 def test_what_rows_share_is_loaded_with_them_where_registers_are_few() -> None:
-    assert of_rows(D.BFloat16, 30965, 257).beside_first == ("t1", "t2")
-    assert of_rows(D.Float, 7260, 257).beside_first == ("t1", "t2")
-    assert of_rows(D.BFloat16, 16384, 4096).beside_first == ()
-    assert of_rows(D.BFloat16, 1000, 1024).beside_first == ("t1", "t2"), "all blocks run at once"
+    assert of_rows(D.BFloat16, 30965, 257).operands_first == ("t1", "t2")
+    assert of_rows(D.Float, 7260, 257).operands_first == ("t1", "t2")
+    assert of_rows(D.BFloat16, 16384, 4096).operands_first == ()
+    assert of_rows(D.BFloat16, 1000, 1024).operands_first == ("t1", "t2"), "all blocks run at once"
 
 
 @pytest.mark.parametrize(("rows", "length", "pad"), [(1, 3072, 0), (1, 131072, 0), (3, 7168, 3), (1, 50257, 0)])
@@ -148,7 +148,7 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         vector=1,
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
-        beside_first=("t1", "t2"),
+        operands_first=("t1", "t2"),
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
