@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
 from benchmarks.compile_case import proposed
-from fuser.compiler.uncollected import uncollected
+from fuser.compiler.gc_paused import gc_paused
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.registry import SCHEDULERS
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     again: list[float] = []
     print(HEADER)
     # What this program keeps makes collections long: they are no part of a proposal.
-    with uncollected():
+    with gc_paused():
         for case in asked.cases:
             try:
                 found = proposals_of(case, asked.info)

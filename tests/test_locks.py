@@ -17,7 +17,7 @@ import pytest
 
 import fuser
 from fuser import DataType, FusionDefinition, locks
-from fuser.compiler.uncollected import uncollected
+from fuser.compiler.gc_paused import gc_paused
 from fuser.runtime.compiled_kernel import Resources
 from fuser.runtime.nvrtc import CompileResult
 from fuser.runtime.variants import KernelVariants
@@ -143,12 +143,12 @@ def test_a_child_makes_a_binary_that_its_parent_was_making() -> None:
 
 def test_collections_go_on_in_a_child() -> None:
     def compile_something(pause: Callable[[], None]) -> None:
-        with uncollected():
+        with gc_paused():
             pause()
 
     with in_thread(compile_something):
         assert not gc.isenabled()
         assert in_child(gc.isenabled) == "True"
     assert gc.isenabled()
-    with uncollected():
+    with gc_paused():
         assert in_child(gc.isenabled) == "False", "it is the thread's own wish"

@@ -17,7 +17,7 @@ NVRTC, the simulator and SymPy stay out until they are called for.
 
 Time
     Binaries of several segments are made in threads while the next segments are lowered (builds.py); a terminal is told
-    after two seconds how far it is (FUSER_PROGRESS). Garbage is not collected during stages in Python (uncollected.py).
+    after two seconds how far it is (FUSER_PROGRESS). Garbage is not collected during stages in Python (gc_paused.py).
     `fd.prepare(inputs)` compiles whole programs in the background, several at once (preparing.py).
 
 What fails (segment_failures.py)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.builds import Builds
+from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import (
@@ -19,7 +20,6 @@ from fuser.compiler.segment_failures import (
     until_sizes_fit,
 )
 from fuser.compiler.tuning_record import Chosen
-from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.expressions import Size, SlotSource, size_value
@@ -48,7 +48,7 @@ MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledK
 """Begins with the kernel of a segment, whose binary is made as its last argument says; what it returns gives the kernel."""
 
 
-@uncollected()
+@gc_paused()
 def plan_fusion(
     fusion: Fusion,
     recorder: Recorder,
@@ -116,7 +116,7 @@ def compile_segments(
     made = tuple(kernels)
     program = None if known is None else known.get(made)
     if program is None:
-        with uncollected():
+        with gc_paused():
             program = build_host_program(segmented, kernels)
     text = program
     recorder.stage("host.py", lambda: f"{text!r}\n")
@@ -187,7 +187,7 @@ def compile_fusion(
             prefix = f"s{k}." if several else ""
             compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
             best = None if chosen is None else chosen.winner_for(segment)
-            with uncollected():
+            with gc_paused():
                 params = compiler.propose(segment, inputs) if best is None else best.params
             return compiler.start_segment(segment, inputs, params, start)
 

@@ -13,6 +13,7 @@ from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.builds import at_once
+from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.recorder import PassObserver, Recorder
 from fuser.compiler.reproducer import fault_planter, with_reproducer
 from fuser.compiler.segment_failures import (
@@ -25,7 +26,6 @@ from fuser.compiler.segment_failures import (
     shows_bugs,
     too_large,
 )
-from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -218,7 +218,7 @@ class KernelCompiler:
     def _uncut(self, segment: Segment, bound: BoundInputs) -> CompiledKernel:
         """The kernel of a segment that nobody will cut: what fails is told as it is."""
         try:
-            with uncollected():
+            with gc_paused():
                 params = self.propose_uncut(segment, bound)
             return self.compile_segment(segment, bound, params)[0]
         except SizesRefusedError as error:
@@ -269,7 +269,7 @@ class KernelCompiler:
 
         Raises SizesRefusedError as `propose` does.
         """
-        with uncollected():
+        with gc_paused():
             proposed = self.propose(segment, bound)
             inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
             own = scheduler_for(proposed)
@@ -288,7 +288,7 @@ class KernelCompiler:
         Raises SizesRefusedError where a stage fails on what the scheduler proposes, SchedulingError under FUSER_VERIFY for an
         expr that is left to the last resort.
         """
-        with uncollected():
+        with gc_paused():
             params = params if params is not None else self.propose(segment, bound)
         return self.start_segment(segment, bound, params)(), params
 
@@ -299,7 +299,7 @@ class KernelCompiler:
 
         Both raise what `compile_segment` does.
         """
-        with uncollected():
+        with gc_paused():
             scheduler = scheduler_for(params)
             self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(params)}\n")
         if scheduler is LAST_RESORT:
@@ -310,7 +310,7 @@ class KernelCompiler:
             return failed(segment.fusion, scheduler.type, what, error, bound)
 
         try:
-            with uncollected():
+            with gc_paused():
                 scheduled = scheduler.apply(segment.fusion, params)
             compiled = self._without_cubin(scheduled, bound, segment)
             self._check_demand(compiled, segment, scheduler.type, bound)
@@ -373,7 +373,7 @@ class KernelCompiler:
         self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
         return made
 
-    @uncollected()
+    @gc_paused()
     def _without_cubin(self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None) -> CompiledKernel:
         """The kernel with its CUDA text, ready for NVRTC."""
         facts = collect_facts(scheduled, bound.tensors, bound.evaluate, index_bits=self.options.index_bits)

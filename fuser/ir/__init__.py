@@ -24,7 +24,7 @@ Fusion: the algorithm in SSA form, without a schedule
     concretize.py        what sizes decide of a fusion: dims of one element, resolved reshapes
     Extents are integer expressions over symbols of the inputs' sizes. Extents that an op needs equal, and that are not
     equal by structure, are constraints, checked when inputs are bound. What follows from the structure alone is found
-    once, however many shapes ask for it (once.py). A maximum and the sum of the exponentials below it are one reduction
+    once, however many shapes ask for it (memoized.py). A maximum and the sum of the exponentials below it are one reduction
     with two results (`ExpSum`); optimize/fuse_exp_sums.py finds it, and a scheduler that holds the row on chip may take
     it apart again (two_pass.py).
 

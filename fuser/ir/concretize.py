@@ -67,7 +67,7 @@ from fuser.ir.integer_nodes import Environment
 from fuser.ir.integers import ONE, ZERO, Int, Select, Symbol, replaced
 from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.library_regions import has_calls, places_of
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.output_layout import output_stride_order
 from fuser.ir.reshape_dims import Resolution, resolve
 from fuser.ir.scans import SCANS
@@ -216,7 +216,7 @@ def _is_stored(fusion: Fusion, t: Tensor, reader: Reshape) -> bool:
     return isinstance(maker, TensorExpr) and places[maker] != places[reader]
 
 
-@once
+@memoized
 def _places(fusion: Fusion) -> dict[TensorExpr, int]:
     return places_of(fusion)
 

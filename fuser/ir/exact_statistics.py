@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import ExpSum, Pointwise, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
-from fuser.ir.once import while_unchanged
+from fuser.ir.memoized import memoized_while_unchanged
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.ir.wide_results import wide_results
 
 
-@while_unchanged
+@memoized_while_unchanged
 def exact_statistics(builder: ScheduledFusion) -> frozenset[str]:
     """Names of the means of Welford exprs of real numbers whose results show in an output to more than 16 bits."""
     exprs = [e for e in builder.exprs if isinstance(e, Welford) and not e.mean.dtype.is_complex]
@@ -19,7 +19,7 @@ def exact_statistics(builder: ScheduledFusion) -> frozenset[str]:
     return frozenset(e.mean.name for e in exprs if e.mean.name in wide or e.m2.name in wide)
 
 
-@while_unchanged
+@memoized_while_unchanged
 def in_double(builder: ScheduledFusion) -> frozenset[str]:
     """Those of them that are of Floats, and are added up in Double."""
     exact = exact_statistics(builder)
@@ -68,7 +68,7 @@ def shifted_sums(builder: ScheduledFusion) -> frozenset[str]:
     return wide - value_digits(builder).keys() if wide else wide
 
 
-@while_unchanged
+@memoized_while_unchanged
 def exact_sums(builder: ScheduledFusion) -> frozenset[str]:
     """Means of Doubles whose threads are joined by sums of values and of squares, with what those lose, if all of them can
     have one shift (lowering/combiners/common_shift.py).
@@ -81,7 +81,7 @@ def exact_sums(builder: ScheduledFusion) -> frozenset[str]:
     return frozenset() if not doubles or meets_values(builder) else doubles
 
 
-@while_unchanged
+@memoized_while_unchanged
 def meets_values(builder: ScheduledFusion) -> bool:
     """Whether something as large as what statistics are of is computed from statistics."""
     after: set[str] = set()

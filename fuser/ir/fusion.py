@@ -202,7 +202,7 @@ class Fusion:
 
     @cached_property
     def answers(self) -> dict[object, Any]:
-        """What has been found out about the structure, by question: see fuser.ir.once."""
+        """What has been found out about the structure, by question: see fuser.ir.memoized."""
         return {}
 
     @cached_property

@@ -193,7 +193,7 @@ class ScheduledFusion:
     @exprs.setter
     def exprs(self, exprs: list[TensorExpr]) -> None:
         self._exprs = exprs
-        # What `while_unchanged` has found out about the exprs.
+        # What `memoized_while_unchanged` has found out about the exprs.
         self.answers = {}
         self._definitions: dict[str, TensorExpr] | None = None
         self._uses: dict[str, list[TensorExpr]] | None = None

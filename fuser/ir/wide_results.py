@@ -5,13 +5,13 @@ from __future__ import annotations
 from fuser.ir.coarse_ops import ROUND_TO_BFLOAT16
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Pointwise, tensor_inputs, tensor_outputs
-from fuser.ir.once import while_unchanged
+from fuser.ir.memoized import memoized_while_unchanged
 from fuser.ir.scheduled_fusion import ScheduledFusion
 
 WIDE = (DataType.Float, DataType.Double)
 
 
-@while_unchanged
+@memoized_while_unchanged
 def wide_results(builder: ScheduledFusion) -> frozenset[str]:
     """Names of the Float and Double tensors that an output of these dtypes depends on, without a 16-bit value between."""
     wide = {name for name in builder.output_names if builder.state(name).tensor.dtype in WIDE}

@@ -36,7 +36,7 @@ from fuser.ir.iteration_graph import Group
 from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.library_regions import has_calls, parts_of
 from fuser.ir.live_order import exprs_below
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
@@ -170,7 +170,7 @@ def unfit_for(fusion: Fusion, without: Collection[SizesRefused]) -> frozenset[Sc
     return frozenset(r.scheduler for r in without if r.concerns(made))
 
 
-@once
+@memoized
 def _answer(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
     try:
         return scheduler.accepts(fusion)

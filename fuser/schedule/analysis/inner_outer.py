@@ -25,7 +25,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.wide_results import wide_results
 from fuser.records import record
@@ -103,14 +103,14 @@ class InnerOuter:
         return bool(own & self.along) and bool(own & self.others)
 
 
-@once
+@memoized
 def choices_of(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
     """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
     found = (inner_outer_of(segment, graph, first=first) for first in (True, False))
     return tuple(s for s in found if isinstance(s, InnerOuter))
 
 
-@once
+@memoized
 def inner_outer_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> InnerOuter | Refused:
     """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
@@ -198,7 +198,7 @@ def size_registers(sizes: Iterable[int], vector: int) -> int:
     return sum(-(-vector * size // 4) for size in sizes)
 
 
-@once
+@memoized
 def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
@@ -208,7 +208,7 @@ def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
     return sum(count * max(1, size // 4) for count, size in numbers)
 
 
-@once
+@memoized
 def operations_of(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> int:
     """Operations of an element, with its additions to sums: four each, where what roundings lose is kept beside the sum."""
     full = sum(
@@ -223,7 +223,7 @@ def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) 
     return [found[g] for g in groups if g in found]
 
 
-@once
+@memoized
 def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterDomain]:
     found: dict[Group, IterDomain] = {}
     for t in segment.input_tensors:
@@ -233,13 +233,13 @@ def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterD
     return found
 
 
-@once
+@memoized
 def computed_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """The same, if such values are kept as several stages use them, not as they are read."""
     return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer), as_computed=True)
 
 
-@once
+@memoized
 def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
     return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer))
@@ -253,7 +253,7 @@ def _kept_sizes(segment: Fusion, choice: int, *, as_computed: bool = False) -> t
     return tuple(t.dtype.itemsize for t in kept)
 
 
-@once
+@memoized
 def _wide_sums(segment: Fusion) -> bool:
     """Whether a result of a reduction shows in an output to more than 16 bits."""
     names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}

@@ -23,7 +23,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, Symbol, symbol
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.records import record
 
 
@@ -67,7 +67,7 @@ def displaced_intermediate(segment: Fusion) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-@once
+@memoized
 def input_reads(segment: Fusion) -> tuple[InputRead, ...]:
     """Every way in which the inputs of more than rank 0 are read (an input that is not read counts as read in place)."""
     displaced: dict[Tensor, list[InputRead]] = {}
@@ -103,7 +103,7 @@ def _is_chosen(source: IterDomain, result: IterDomain) -> bool:
     return result.is_broadcast and not source.is_broadcast
 
 
-@once
+@memoized
 def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
     displaced = {

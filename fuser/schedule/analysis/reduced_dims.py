@@ -10,7 +10,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,
@@ -23,13 +23,13 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.params import Accepted, Refused
 
 
-@once
+@memoized
 def reductions_of(segment: Fusion) -> tuple[Reducing, ...]:
     """Reductions in order."""
     return tuple(e for e in segment.tensor_exprs if isinstance(e, Reducing))
 
 
-@once
+@memoized
 def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
     """The first result of the reduction with most dims of more than one element."""
     return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
@@ -40,7 +40,7 @@ def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
     return frozenset(graph.group(d) for d in tensor.logical if d.is_reduction)
 
 
-@once
+@memoized
 def accepts_reductions(segment: Fusion) -> Accepted | Refused:
     """Whether reductions run over the same dims of one iteration space. Four schedulers ask."""
     reductions = reductions_of(segment)

@@ -8,7 +8,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
 from fuser.schedule.params import SegmentInputs
 
@@ -146,7 +146,7 @@ def fastest_dim(described: TensorDescriptor) -> int | None:
     return None
 
 
-@once
+@memoized
 def _extents_along(segment: Fusion, graph: IterationGraph, group: Group) -> frozenset[Int]:
     """What the extent of a dim is called by the tensors of a segment."""
     return frozenset(
@@ -205,7 +205,7 @@ def choose_vector(
     return vector, tuple(names)
 
 
-@once
+@memoized
 def vector_limit(segment: Fusion, graph: IterationGraph, fastest: Group) -> int:
     """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
     reads = [(r.tensor, r.dims) for r in input_reads(segment)]

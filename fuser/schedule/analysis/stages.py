@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Set
 
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once, while_unchanged
+from fuser.ir.memoized import memoized, memoized_while_unchanged
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 
@@ -73,7 +73,7 @@ def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
     return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
 
 
-@once
+@memoized
 def as_defined(segment: Fusion) -> ScheduleBuilder:
     """A schedule without verbs, for questions about the segment itself. Nobody may change it."""
     builder = ScheduleBuilder(segment)
@@ -82,14 +82,14 @@ def as_defined(segment: Fusion) -> ScheduleBuilder:
     return builder
 
 
-@while_unchanged
+@memoized_while_unchanged
 def row_reductions(builder: ScheduleBuilder) -> tuple[Reducing, ...]:
     """The reductions of a schedule that are not chained, in order."""
     chained = chained_reductions(builder.exprs, builder.graph(), builder.partial_results)
     return tuple(e for e in builder.exprs if isinstance(e, Reducing) and e not in chained)
 
 
-@while_unchanged
+@memoized_while_unchanged
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
     """Groups of the dims that the reductions of a schedule reduce, but for chained ones.
 
@@ -101,7 +101,7 @@ def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
     return frozenset(map(graph.group, dims))
 
 
-@while_unchanged
+@memoized_while_unchanged
 def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
     """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
 
@@ -136,7 +136,7 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     return not isinstance(expr, Reducing)
 
 
-@while_unchanged
+@memoized_while_unchanged
 def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]]:
     """Names of the tensors with dims that are reduced; and of those with elements of their own along all of a row.
 
@@ -215,7 +215,7 @@ def _plan_stages(
     return tuple(kept), stage, again
 
 
-@while_unchanged
+@memoized_while_unchanged
 def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
     """In how many stages full-size values are computed where none is kept; those of one stage are left out."""
     return {name: 1 + len(later) for name, later in _plan_stages(builder, lambda name: False)[2].items()}

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from fuser.ir.exact_statistics import exact_statistics, in_double
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.records import record
@@ -51,7 +51,7 @@ class PersistentRows:
     kept_inputs: int
 
 
-@once
+@memoized
 @lru_cache(maxsize=256)
 def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""

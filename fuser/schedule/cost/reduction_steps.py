@@ -33,7 +33,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.reads import input_reads
@@ -147,7 +147,7 @@ def times_of(
     return Times(one, steps, kernels)
 
 
-@once
+@memoized
 def _has_steps(segment: Fusion) -> bool:
     """Whether only its reductions' results pass between kernels where they are in two steps."""
     updates = any(o.alias_of is not None for o in segment.outputs)

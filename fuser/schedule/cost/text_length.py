@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.op_instructions import expr_instructions
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.stages import as_defined, computed_in_stages
@@ -25,7 +25,7 @@ def most_repeated(segment: Fusion, device: DeviceInfo) -> int:
     return max(1, instructions // (_AROUND * _COPIES * element_instructions(segment)))
 
 
-@once
+@memoized
 def element_instructions(segment: Fusion) -> int:
     """Instructions of a kernel for an element of its iteration space, in all stages: of the exprs that have all of its dims."""
     graph = resolving_graph(segment)

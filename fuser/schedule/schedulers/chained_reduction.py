@@ -29,7 +29,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
@@ -248,13 +248,13 @@ def _rows_within(
     return () if place is None else ((*place, 1, most // others),)
 
 
-@once
+@memoized
 def _needs_rows_again(segment: Fusion) -> bool:
     """Whether rows are better kept than read once per stage."""
     return isinstance(InnerPersistentScheduler().accepts(_rows_of(segment)), Accepted)
 
 
-@once
+@memoized
 def _rows_of(segment: Fusion) -> Fusion:
     """What the segment computes of each row by itself."""
     return head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))

@@ -27,7 +27,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
+from fuser.ir.memoized import memoized
 from fuser.ir.op_table import compute_dtype
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import resolving_graph
@@ -63,7 +63,7 @@ def rfactor_totals(builder: ScheduleBuilder) -> None:
         builder.rfactor(e.output.name, axes)
 
 
-@once
+@memoized
 def split_totals(segment: Fusion) -> Fusion:
     """What the segment of such a schedule computes, as a fusion: the same one if it has no such reductions."""
     totals = total_reductions(segment.tensor_exprs, resolving_graph(segment))

@@ -1,10 +1,10 @@
-"""`once` and `while_unchanged`: one answer for each fusion, or state of a schedule, and question."""
+"""`memoized` and `memoized_while_unchanged`: one answer for each fusion, or state of a schedule, and question."""
 
 from fuser.frontend.definition import FusionDefinition
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Fusion
 from fuser.ir.iteration_graph import Group
-from fuser.ir.once import once, while_unchanged
+from fuser.ir.memoized import memoized, memoized_while_unchanged
 from fuser.ir.schedule import ScheduleBuilder
 
 
@@ -19,12 +19,12 @@ def _fusion() -> Fusion:
 def test_a_fusion_is_asked_once_for_each_question_and_argument() -> None:
     asked: list[tuple[int, int]] = []
 
-    @once
+    @memoized
     def sized(fusion: Fusion, factor: int = 1, *, more: int = 0) -> int:
         asked.append((factor, more))
         return len(fusion.inputs) * factor + more
 
-    @once
+    @memoized
     def other(fusion: Fusion, factor: int = 1) -> int:
         return -factor
 
@@ -41,7 +41,7 @@ def test_a_fusion_is_asked_once_for_each_question_and_argument() -> None:
 
 
 def test_equal_fusions_answer_with_their_own_tensors() -> None:
-    @once
+    @memoized
     def result(fusion: Fusion) -> object:
         return fusion.output_tensors[0]
 
@@ -54,7 +54,7 @@ def test_equal_fusions_answer_with_their_own_tensors() -> None:
 def test_a_schedule_is_asked_again_after_a_verb_that_changed_its_exprs() -> None:
     asked: list[int] = []
 
-    @while_unchanged
+    @memoized_while_unchanged
     def count(schedule: ScheduleBuilder) -> int:
         asked.append(1)
         return len(schedule.exprs)
@@ -74,7 +74,7 @@ def test_a_schedule_is_asked_again_where_other_dims_are_the_same() -> None:
     name = builder.fusion.output_tensors[0].name
     builder.cache_before(name)
 
-    @while_unchanged
+    @memoized_while_unchanged
     def groups(schedule: ScheduleBuilder) -> frozenset[Group]:
         return frozenset(schedule.graph().group(d) for t in schedule.tensors for d in t.logical)
 

@@ -1,4 +1,4 @@
-"""`uncollected`: stages of a compilation that the garbage collector does not interrupt.
+"""`gc_paused`: garbage collection is paused during stages of a compilation.
 
 A compilation makes and drops some thousand small objects, few of them in cycles: young collections run dozens of times, find
 next to nothing, and every so often one of them is a collection of everything that the process has loaded. In a process that has
@@ -20,7 +20,7 @@ _switched_off: int | None = None
 
 
 @contextmanager
-def uncollected() -> Generator[None]:
+def gc_paused() -> Generator[None]:
     """For Python stages only: the collector belongs to the whole process, and NVRTC may take long.
 
     Does nothing where collections are off, be it by the user or by another thread in here. Threads may come and go in any
@@ -49,4 +49,4 @@ def _switch_on() -> None:
         gc.enable()
 
 
-__all__ = ["uncollected"]
+__all__ = ["gc_paused"]

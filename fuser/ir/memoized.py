@@ -1,9 +1,9 @@
-"""Answers that are kept as long as they are true.
+"""Memoized questions about a fusion or a schedule.
 
-`once`: what follows from the structure of a fusion alone is found once, however many shapes ask for it. The answers stand in
+`memoized`: what follows from the structure of a fusion alone is found once, however many shapes ask for it. Answers stand in
 the fusion itself and name its own tensors and dims; a copy of the fusion finds its own.
 
-`while_unchanged`: what follows from the exprs of a schedule is found once, until a verb puts others in their place.
+`memoized_while_unchanged`: what follows from the exprs of a schedule is found once, until a verb replaces them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _B = TypeVar("_B", bound=ScheduledFusion)
 
 
-def once(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenate[Fusion, _P], _T]:
+def memoized(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenate[Fusion, _P], _T]:
     """`find`, called once for each fusion and each of its other arguments, which must be hashable.
 
     Nobody may change what it answers: the next one to ask gets the same object.
@@ -39,7 +39,7 @@ def once(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenate[Fu
     return asked
 
 
-def while_unchanged(find: Callable[[_B], _T]) -> Callable[[_B], _T]:
+def memoized_while_unchanged(find: Callable[[_B], _T]) -> Callable[[_B], _T]:
     """`find`, called once for each state of a schedule's exprs and the groups of their dims. Loops do not count.
 
     Nobody may change what it answers.

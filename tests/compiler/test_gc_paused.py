@@ -12,8 +12,8 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.recorder import Recorder
-from fuser.compiler.uncollected import uncollected
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
@@ -39,23 +39,23 @@ def row_sums() -> Fusion:
 
 
 def test_collections_go_on_afterwards() -> None:
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
-        with uncollected():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_collections_go_on_after_an_error() -> None:
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), gc_paused():
         raise KeyError
     assert gc.isenabled()
 
 
 def test_a_user_who_switched_them_off_keeps_them_off() -> None:
     gc.disable()
-    with uncollected():
+    with gc_paused():
         pass
     assert not gc.isenabled()
 
@@ -65,7 +65,7 @@ def test_threads_that_overlap_leave_them_on(first_out: int) -> None:
     inside, leave, out = ([threading.Event(), threading.Event()] for _ in range(3))
 
     def hold(k: int) -> None:
-        with uncollected():
+        with gc_paused():
             inside[k].set()
             leave[k].wait()
         out[k].set()
