@@ -1,7 +1,6 @@
 """Device functions for asynchronous copies: cp.async from sm_80 on, plain loads and stores before.
 
 fuser_copy_async_<bytes>(shared, device)   4, 8 or 16 bytes, both aligned to as many; 16 go past the first-level cache
-fuser_prefetch(device)                     the line of an address is asked for from the second-level cache
 fuser_commit_copies()                      what the thread has started becomes a group
 fuser_wait_copies<n>()                     all groups of the thread but the latest n are complete
 
@@ -74,10 +73,6 @@ COPY_FUNCTIONS = {
     "fuser_evict_last": _POLICY,
     "fuser_load_last": _load_last(),
     **{f"fuser_copy_async_{nbytes}": _copy(nbytes) for nbytes in _ACCESS_TYPES},
-    "fuser_prefetch": """\
-__device__ __forceinline__ void fuser_prefetch(const void* device) {
-  asm volatile("prefetch.global.L2 [%0];" :: "l"(__cvta_generic_to_global(device)));
-}""",
     "fuser_commit_copies": """\
 __device__ __forceinline__ void fuser_commit_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -45,7 +45,6 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Post,
-    Prefetch,
     Receive,
     Reduce,
     RemoteStore,
@@ -174,9 +173,6 @@ class StatementWriter:
                 place = f"(unsigned long long)&{values.element(buffer, ZERO)}"
                 name = self._names.symbols.declare(symbol)
                 line(f"{indent}const index_t {name} = (index_t)({place} / {buffer.dtype.itemsize} % {width});")
-            case Prefetch(buffer, index):
-                values.functions["fuser_prefetch"] = None
-                line(f"{indent}fuser_prefetch(&{values.element(buffer, index)});")
             case AtomicAdd(_, buffer, index, _, _, Int() as wrap):
                 # Nobody reads the old value: the thread goes on at once.
                 counter = f"reinterpret_cast<unsigned int*>(&{values.element(buffer, index)})"

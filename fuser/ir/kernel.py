@@ -21,7 +21,6 @@ Grammar
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
                | LoadIndex(symbol, buffer, index, given)  an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
-               | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
                | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap, release)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | LaunchWait()                             waits for the launches before
@@ -86,7 +85,6 @@ from fuser.ir.kernel_statements import (
     LetPhase,
     LoadIndex,
     Post,
-    Prefetch,
     Receive,
     Reduce,
     RemoteStore,
@@ -150,7 +148,6 @@ __all__ = [
     "LoadIndex",
     "Parameter",
     "Post",
-    "Prefetch",
     "RandomValue",
     "Receive",
     "Reduce",

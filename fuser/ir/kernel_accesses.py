@@ -33,7 +33,6 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Post,
-    Prefetch,
     RandomValue,
     Receive,
     Reduce,
@@ -77,7 +76,7 @@ def _reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, Shuffle):
         for load in value_loads(stmt.src):
             yield load.buffer, load.index
-    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait, Prefetch)):
+    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait)):
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, ExchangeWait):
         yield stmt.signal, const(0)
@@ -161,7 +160,7 @@ def stmt_integers(stmt: Stmt) -> Iterator[Int]:
             yield from (stmt.slot, stmt.slots)
         case Comment() | If() | VectorMove() | AsyncCopy() | AsyncCommit() | AsyncWait() | LoadIndex() | LetPhase():
             pass
-        case Prefetch() | Fence() | LaunchWait() | BlockBarrier() | WarpBarrier() | Scan():
+        case Fence() | LaunchWait() | BlockBarrier() | WarpBarrier() | Scan():
             pass
         case ExchangeInit() | ExchangeWait() | ClusterArrive() | ClusterWait():
             pass

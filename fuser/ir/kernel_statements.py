@@ -178,14 +178,6 @@ class LetPhase:
 
 
 @record(eq=False)
-class Prefetch:
-    """Ask for the line of an element of an argument to come to the second-level cache. No value changes, and nothing waits."""
-
-    buffer: Buffer
-    index: Int
-
-
-@record(eq=False)
 class AtomicAdd:
     """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition.
 
@@ -430,7 +422,6 @@ Stmt = (
     | Shuffle
     | LoadIndex
     | LetPhase
-    | Prefetch
     | AtomicAdd
     | Fence
     | LaunchWait

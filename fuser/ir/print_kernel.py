@@ -43,7 +43,6 @@ from fuser.ir.kernel import (
     LoadIndex,
     Parameter,
     Post,
-    Prefetch,
     RandomValue,
     Receive,
     Reduce,
@@ -153,8 +152,6 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = load {buffer.name}[{index}]"
         case LetPhase(symbol, buffer, width):
             return f"let {symbol} = address of {buffer.name} % {width} elements"
-        case Prefetch(buffer, index):
-            return f"prefetch {buffer.name}[{index}]"
         case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
             result = "" if symbol is None else f"let {symbol} = "
             again = "" if wrap is None else f", 0 at {wrap}"

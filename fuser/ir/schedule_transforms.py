@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import ExtentDivisible, ExtentWithin
@@ -160,19 +158,6 @@ class TransformVerbs(ScheduledFusion):
             raise SchedulingError(f"cannot ask for {count} blocks on a processor")
         self.blocks_per_sm = count
         self.records.append(Record("ask_blocks_per_sm", "", (count,)))
-
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Let the first threads of the launch ask for the lines of some inputs, one each, before anything else is done.
-
-        What all rows share is needed by all blocks at about the same time, late in each. Raises SchedulingError for what is no
-        dense input of one dim.
-        """
-        for name in names:
-            tensor = self.state(name).tensor
-            if name not in self.input_names or sum(not d.is_broadcast for d in tensor.visible) != 1:
-                raise SchedulingError(f"cannot prefetch {name}: it is no input of one dim", location=tensor.location)
-        self.prefetched = tuple(names)
-        self.records.append(Record("prefetch", "", (tuple(names),)))
 
     def set_cluster(self, parallel_type: ParallelType, size: int, exclusive: bool = False) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.

@@ -151,7 +151,6 @@ class ScheduledFusion:
         self.blocks_per_sm = 0
         # Whether rows that share a block are tested once for all of them.
         # Inputs whose lines all threads of the launch together ask for before anything else.
-        self.prefetched: tuple[str, ...] = ()
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
         self.exclusive = False

@@ -30,7 +30,6 @@ from fuser.ir.kernel import (
     LetPhase,
     LoadIndex,
     Post,
-    Prefetch,
     Receive,
     Reduce,
     RemoteStore,
@@ -43,7 +42,7 @@ from fuser.ir.kernel import (
     WarpBarrier,
 )
 
-Plain = Store | If | For | Let | VectorMove | Allocate | LoadIndex | LetPhase | Prefetch | Comment
+Plain = Store | If | For | Let | VectorMove | Allocate | LoadIndex | LetPhase | Comment
 """What a thread executes for itself: operands say all."""
 
 
@@ -111,17 +110,7 @@ def defined_symbol(stmt: Stmt) -> Symbol | None:
             return stmt.symbol
         case Reduce():
             return stmt.last_block
-        case (
-            Store()
-            | If()
-            | VectorMove()
-            | Allocate()
-            | Prefetch()
-            | Comment()
-            | AsyncCopy()
-            | AsyncCommit()
-            | AsyncWait()
-        ):
+        case Store() | If() | VectorMove() | Allocate() | Comment() | AsyncCopy() | AsyncCommit() | AsyncWait():
             return None
         case (
             Shuffle()

@@ -49,7 +49,6 @@ from fuser.ir.kernel import (
     LetPhase,
     LoadIndex,
     Post,
-    Prefetch,
     Receive,
     Reduce,
     RemoteStore,
@@ -184,10 +183,6 @@ class _Check(HeaderRules):
                 if width < 1 or width & (width - 1):
                     self._mark(stmt, f"{width} elements are no power of two")
                 self._define(stmt, symbol)
-            case Prefetch(buffer, index):
-                if not buffer.is_global or buffer not in self.buffers:
-                    self._mark(stmt, f"{buffer.name} is no argument")
-                self._access(stmt, buffer, index, write=False)
             case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)

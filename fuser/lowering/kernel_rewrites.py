@@ -33,7 +33,6 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Post,
-    Prefetch,
     RandomValue,
     Receive,
     Reduce,
@@ -125,8 +124,6 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Shuffle(s.dst, index(s.dst_index), value(s.src), s.kind, index(s.lane), s.width)
             case LoadIndex():
                 return LoadIndex(s.symbol, s.buffer, index(s.index), s.given)
-            case Prefetch():
-                return Prefetch(s.buffer, index(s.index))
             case AtomicAdd():
                 wrap = None if s.wrap is None else index(s.wrap)
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire, wrap, s.release)
@@ -189,7 +186,7 @@ def substitute_buffers(body: tuple[Stmt, ...], buffers: Mapping[Buffer, Buffer])
                 return replace(s, then=tuple(map(stmt, s.then)), orelse=tuple(map(stmt, s.orelse)))
             case Shuffle():
                 return replace(s, dst=buffer(s.dst), src=value(s.src))
-            case LoadIndex() | LetPhase() | Prefetch() | AtomicAdd() | SpinWait():
+            case LoadIndex() | LetPhase() | AtomicAdd() | SpinWait():
                 return replace(s, buffer=buffer(s.buffer))
             case RemoteStore():
                 signal = None if s.signal is None else buffer(s.signal)

@@ -216,7 +216,6 @@ class InnerPersistentParams:
     pieces           accesses of a thread that are waited for together, where blocks of a row meet in device memory
     operands_ahead   whether reads of the same inputs may go before stores of results that stand in front of them
     waits_by_piece   whether the first stage waits for a row in shared memory piece by piece, and not for all of it
-    prefetch         whether the launch asks for what all rows share before anything else
     exclusive        the blocks of a cluster have an SM each
     reasons          why, in words; no part of the kernel's key
     """
@@ -240,7 +239,6 @@ class InnerPersistentParams:
     rows_per_thread: int = 1
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
-    prefetch: bool = False
     pieces: int = 1
     operands_ahead: bool = False
     waits_by_piece: bool = False

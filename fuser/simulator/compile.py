@@ -51,7 +51,6 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Post,
-    Prefetch,
     RandomValue,
     Receive,
     Reduce,
@@ -363,9 +362,6 @@ class _Compiler:
                 view = self._visible(buffer)
                 self._emit(f"{self._define(symbol, ())} = {view}.base % {width}")
                 self._guard_symbol(symbol, k)
-            case Prefetch(buffer, index):
-                # The element must be there; its value does not matter.
-                self._emit(f"_ = {self._value(Load(buffer, index), k)}")
             case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
                 view = self._visible(buffer)
                 place, added, bound = self._evaluate(k, index, amount, ZERO if wrap is None else wrap)

@@ -22,7 +22,6 @@ from fuser.ir.kernel import (
     Let,
     Literal,
     Load,
-    Prefetch,
     Stmt,
     VectorMove,
 )
@@ -63,7 +62,6 @@ BEFORE = {
     "a read under a test": (If(less(TID, const(4)), (store(R, Load(IN, ZERO)),)), "Store stands before"),
     "a counter": (AtomicAdd(None, COUNTERS, ZERO, const(1)), "AtomicAdd stands before"),
     "a barrier": (BlockBarrier(), "BlockBarrier stands before"),
-    "a prefetch": (Prefetch(IN, ZERO), "Prefetch stands before"),
     "a wait of some": (If(less(TID, const(4)), (WAIT,)), "not all of its threads wait"),
     "a wait in a loop": (For(ROW, ZERO, TID, const(1), (WAIT,)), "not all of its threads wait"),
 }

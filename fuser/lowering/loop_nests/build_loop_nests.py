@@ -19,19 +19,16 @@ from heapq import heapify, heappop, heappush
 
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, symbol
+from fuser.ir.integers import ONE, ZERO, Symbol, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Prefetch, Role, Stmt, walk
+from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.lowering.context import is_argument, made_from, stored_axes
+from fuser.lowering.context import is_argument, made_from
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Nest, is_one
 from fuser.lowering.loop_nests.nest_statements import NestStatements
-
-LINE = 128
-"""Bytes of a line of memory."""
 
 # Stands for the index of a loop where it only matters that there is one.
 _ANYWHERE = symbol("anywhere", 0)
@@ -56,28 +53,12 @@ class LoweredBody:
 class NestBuilder(NestStatements):
     """One use: `build()`."""
 
-    def _prefetches(self) -> list[Stmt]:
-        """A line of each input that is to be prefetched for each thread of the launch, as far as threads go."""
-        found: list[Stmt] = []
-        threads: Int = ZERO
-        for p in (*reversed(GRID_TYPES), *reversed(BLOCK_TYPES)):
-            if p in self.context.sizes:
-                threads = threads * self.context.sizes[p] + self.context.threads[p]
-        for name in self.builder.prefetched:
-            t = self.builder.state(name).tensor
-            ((group, stride),) = stored_axes(self.context, t)
-            index = threads * (LINE // t.dtype.itemsize)
-            if stride is ONE:
-                ask = Prefetch(self.arguments[name], index)
-                found.append(If(self._test(f"prefetch of {name}", index, group.extent), (ask,), (), Role.predicate))
-        return found
-
     def build(self) -> LoweredBody:
         """Lower every expr."""
         self._check_parts_of_rows()
         body = self._body(list(self.exprs), 0, Nest({}))
         phases = [LetPhase(phase, self.arguments[name], width) for (name, width), phase in self.phases.items()]
-        body = [*phases, *self._prefetches(), *body]
+        body = [*phases, *body]
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
         cooperative = self.cooperative or bool(self.crossing)

@@ -61,7 +61,6 @@ from fuser.ir.kernel import (
     If,
     Let,
     LoadIndex,
-    Prefetch,
     Stmt,
     VectorMove,
 )
@@ -150,8 +149,10 @@ class _Accesses:
     ) -> None:
         for place, stmt in enumerate(body):
             here = (*path, place)
-            reads = () if isinstance(stmt, Prefetch) else stmt_reads(stmt)
-            for accesses, buffer, is_write in ((reads, self.source, False), (stmt_writes(stmt), self.output, True)):
+            for accesses, buffer, is_write in (
+                (stmt_reads(stmt), self.source, False),
+                (stmt_writes(stmt), self.output, True),
+            ):
                 for accessed, index in accesses:
                     if accessed is buffer:
                         self._note(stmt, (*here, int(is_write)), index, is_write, loops, tests)

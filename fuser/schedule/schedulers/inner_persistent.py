@@ -109,15 +109,7 @@ class InnerPersistentScheduler:
         if isinstance(near, InnerPersistentParams) and near.resident and not near.in_shared:
             return near
         wide = self._over_grid(segment, rows, near, inputs, device)
-        found = near if wide is None else wide
-        beside = sum(r.tensor.dtype.itemsize for r in rows.along if r not in rows.reads)
-        if (
-            isinstance(found, Refused)
-            or not 0 < rows.length * beside <= MOST_PREFETCHED
-            or rows.length < LEAST_PREFETCHED
-        ):
-            return found
-        return replace(found, prefetch=True)
+        return near if wide is None else wide
 
     def _side_by_side(
         self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo
@@ -547,15 +539,6 @@ def room_of(
 
 MOST_INSIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""
-
-LEAST_PREFETCHED = 512
-"""Elements of a row from which on what all rows share is asked for before anything else (H200: layer_norm bf16 3080x1000 of any
-address beside Floats 10.7 us, so 10.1, 271x1024 5.3 both ways). Later blocks test that they need not: layer_norm bf16
-32768x1024 36.9 and 36.5, 8192x12288 99.8 and 99.0, 4096x32768 134.5 and 133.2, 4093x7168 beside Floats 35.4 and 34.0, rms_norm
-16384x4096 67.7 and 67.2."""
-MOST_PREFETCHED = 512 * 1024
-"""Bytes of it up to which (H200: rms_norm bf16 83x50257 padded 21.2 -> 18.6 us, 198x250003 73.0 -> 71.8, layer_norm bf16
-16x128256 11.6 -> 10.9; 42x250003 with two MB of weights 29.6 -> 30.9)."""
 
 LEAST_OF_DOUBLES, MOST_OF_DOUBLES, LEAST_WAVES = 100_000, 128, 1
 """Elements and most rows of exponentials of Doubles that lie over groups where clusters need more than so many waves."""

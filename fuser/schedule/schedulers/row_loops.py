@@ -38,8 +38,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     evict_last(builder, copies)
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
-    if params.prefetch:
-        builder.prefetch([a for a in copies if a not in params.operands_first and _is_one_row(builder, a)])
     name = _reference_name(builder)
     rows = _transform(builder, name, params, params.blocks or blocks)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
@@ -139,14 +137,6 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
     return place
-
-
-def _is_one_row(builder: ScheduleBuilder, argument: str) -> bool:
-    """Whether an argument is an input of one dim that all rows share."""
-    if argument not in builder.input_names:
-        return False
-    dims = [d for d in builder.state(argument).tensor.visible if not d.is_broadcast]
-    return len(dims) == 1 and is_shared_by_rows(builder, argument)
 
 
 def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
