@@ -31,13 +31,11 @@ from fuser.ir.op_table import (
 )
 from fuser.ir.random_numbers import lanes_of
 
-# Loads with a cache hint. All but the last are plain loads with a modifier, so that they see what the kernel wrote before;
-# `read_only` is for what it does not write.
+# Loads with a cache hint. They are plain loads with a modifier, so that they see what the kernel wrote before.
 LOAD_FUNCTIONS = {
     CacheOp.all_levels: "__ldca",
     CacheOp.streaming: "__ldcs",
     CacheOp["global"]: "__ldcg",
-    CacheOp.read_only: "__ldg",
 }
 
 # What carries the bits of a type through functions that know built-in types only.

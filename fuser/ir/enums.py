@@ -98,8 +98,7 @@ class LoadStoreOpType(Enum, metaclass=Named):
 
 
 class CacheOp(Enum, metaclass=Named):
-    """Cache hint of an access to device memory. `read_only`: nothing writes it while the kernel runs, so that its reads may go
-    before stores that stand in front of them."""
+    """Cache hint of an access to device memory."""
 
     unspecified = 0
     all_levels = 1
@@ -107,7 +106,6 @@ class CacheOp(Enum, metaclass=Named):
     # `global` is a keyword here too: ld.global.cg, cached in L2 only.
     vars()["global"] = 3
     evict_last = 4
-    read_only = 5
 
     def __repr__(self) -> str:
         return f"CacheOp[{self.name!r}]" if iskeyword(self.name) else f"CacheOp.{self.name}"

@@ -4,7 +4,7 @@ Grammar
     schedule := [record]
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | split_aligned(axis, factor, to) | merge(axis_o, axis_i) | reorder(old2new)
-              | parallelize(position, type) | run_backwards(position) | load_ahead | load_first
+              | parallelize(position, type) | run_backwards(position) | load_ahead
               | keep_iterations(again, iterations, last_in_registers)
               | set_memory_type(type) | set_cache_op(op) | set_allocation_domain(dims, contiguity)
               | swizzle(by, axis) | allow_misaligned

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType
-from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy, tensor_inputs
+from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy
 from fuser.ir.scheduled_fusion import KeptIterations, Record, ScheduledFusion, TensorState
 
 
@@ -27,13 +27,11 @@ class MemoryVerbs(ScheduledFusion):
 
     def set_cache_op(self, name: str, cache_op: CacheOp) -> None:
         """Hint for the access to device memory of the copy that defines `name`: for its read, or for its store where it is an
-        output. `streaming` lines are the first to leave the cache, those of `evict_last` reads the last. `read_only`
-        reads are of inputs that no output updates: they may go before stores. Raises SchedulingError for other tensors."""
+        output. `streaming` lines are the first to leave the cache, those of `evict_last` reads the last. Raises
+        SchedulingError for other tensors."""
         expr = self.definition(name)
         if not (isinstance(expr, Pointwise) and expr.op == "set"):
             raise SchedulingError(f"cannot hint how {name} is cached: it is no copy")
-        for source in tensor_inputs(expr):
-            self._check_hint(source.name, cache_op)
         self.state(name).cache_op = cache_op
         self.records.append(Record("set_cache_op", name, (cache_op,)))
 
@@ -156,15 +154,3 @@ class MemoryVerbs(ScheduledFusion):
         self.state(name).must_load_ahead = not best_effort
         more = (best_effort, iterations) if iterations > 1 else (True,) if best_effort else ()
         self.records.append(Record("load_ahead", name, more))
-
-    def load_first(self, name: str) -> None:
-        """Fill a copy of an input as soon as its loops allow, before other work that does not need it either.
-
-        Raises SchedulingError for a tensor that is no copy of an input in registers.
-        """
-        expr, state = self.definition(name), self.state(name)
-        is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
-        if not is_copy or state.memory is not MemoryType.local:
-            raise SchedulingError(f"cannot load {name} first: it is no copy of an input in registers")
-        state.loads_first = True
-        self.records.append(Record("load_first", name, ()))

@@ -124,7 +124,6 @@ class TensorVerbs(ScheduledFusion):
             [a for a in state.loop if not a.is_reduction], dict(zip(tensor.visible, logical, strict=True))
         )
         new = self._add_state(copy, axes, state, leaves)
-        self._check_hint(name, cache_op)
         new.cache_op, new.op_type = cache_op, op_type
         if op_type is LoadStoreOpType.cp_async:
             new.memory = MemoryType.shared

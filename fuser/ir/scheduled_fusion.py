@@ -72,7 +72,6 @@ class TensorState:
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
     loads_ahead   filled for the next iteration of its loop while this one computes, or for the one after that,
                   where `iterations_ahead` is two; `must_load_ahead`: or else the schedule is refused
-    loads_first   filled before anything else that does not have to come first
     backwards     serial loop axes that run from the last index to the first
     misaligned    its vector accesses may begin anywhere, and the ends of a row may cut them
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
@@ -92,7 +91,6 @@ class TensorState:
     loads_ahead: bool = False
     must_load_ahead: bool = False
     iterations_ahead: int = 1
-    loads_first: bool = False
     misaligned: bool = False
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:
@@ -259,12 +257,6 @@ class ScheduledFusion:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.records))
-
-    def _check_hint(self, source: str, cache_op: CacheOp) -> None:
-        """SchedulingError for a hint that a read of `source` is read-only where the kernel may write it."""
-        updated = {o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
-        if cache_op is CacheOp.read_only and (source not in self.input_names or source in updated):
-            raise SchedulingError(f"{source} is not read-only: it is no input, or an output updates it")
 
     def replace_expr(self, expr: TensorExpr, made: Sequence[TensorExpr], replaced: Mapping[Tensor, Tensor]) -> None:
         """Put other exprs in the place of one. `replaced`: tensors that keep their name but not their dims.

@@ -116,7 +116,7 @@ class _Check(HeaderRules):
         for buffer, stmt in self.register_reads.items():
             if buffer not in self.written:
                 self._mark(stmt, f"{buffer.name} is read but written nowhere")
-        for buffer, stmt in self.read_only.items():
+        for buffer, stmt in self.read_whole.items():
             if not buffer.is_global or buffer in self.written:
                 self._mark(stmt, f"{buffer.name} is not read-only: the kernel writes it")
         if self.kernel.plan.waits_first and (why := why_not_early(self.kernel)) is not None:
@@ -288,10 +288,10 @@ class _Check(HeaderRules):
         if not stmt.aligned and not (stmt.src.is_global and stmt.dst.is_register):
             self._mark(stmt, "only what comes from device memory into registers may have any address")
         if stmt.cut:
-            self.read_only.setdefault(stmt.src, stmt)
+            self.read_whole.setdefault(stmt.src, stmt)
             if not stmt.aligned or stmt.width == 1:
                 self._mark(stmt, "only an aligned access of several elements may take what is not asked for")
-        self._hint(stmt, stmt.cache, stmt.src, stmt.src.is_global or stmt.dst.is_global)
+        self._hint(stmt, stmt.cache, stmt.src.is_global or stmt.dst.is_global)
         for buffer, index in ((stmt.dst, stmt.dst_index), (stmt.src, stmt.src_index)):
             if buffer.is_register and index.multiple % stmt.width != 0:
                 self._mark(stmt, f"{buffer.name}[{index}] does not start at a multiple of the width {stmt.width}")

@@ -53,7 +53,8 @@ class ValueRules:
         # Asynchronous copies, and whether there is a commit and a wait.
         self.copies: list[AsyncCopy] = []
         self.commits = self.waits = False
-        self.read_only: dict[Buffer, Stmt] = {}
+        # What vectors take more of than is asked for.
+        self.read_whole: dict[Buffer, Stmt] = {}
 
     def _value(self, stmt: Stmt, value: Value) -> None:
         match value:
@@ -62,7 +63,7 @@ class ValueRules:
                     self._mark(stmt, f"the complex literal {number} is {dtype.name}")
             case Load(buffer, index, cache):
                 self._access(stmt, buffer, index, write=False)
-                self._hint(stmt, cache, buffer, buffer.is_global)
+                self._hint(stmt, cache, buffer.is_global)
             case IndexValue(expression, dtype):
                 self._integer(stmt, expression)
                 if dtype not in INDEX_DTYPES:
@@ -154,11 +155,9 @@ class ValueRules:
         elif buffer.size.is_const and index.is_const and not 0 <= index.value <= buffer.size.value - width:
             self._mark(stmt, f"{buffer.name}[{index}] is outside its {buffer.size} elements")
 
-    def _hint(self, stmt: Stmt, cache: CacheOp, source: Buffer, in_device_memory: bool) -> None:
+    def _hint(self, stmt: Stmt, cache: CacheOp, in_device_memory: bool) -> None:
         if cache is not CacheOp.unspecified and not in_device_memory:
             self._mark(stmt, f"the cache hint {cache.name} is for device memory only")
-        if cache is CacheOp.read_only:
-            self.read_only.setdefault(source, stmt)
 
     def _integer(self, stmt: Stmt, expression: Int) -> None:
         self._visible(stmt, expression.symbols)

@@ -212,9 +212,7 @@ class InnerPersistentParams:
     bounds           (input, dim, low, high): extents for which the row fits
     misaligned       their accesses begin anywhere, and the ends of a row cut them
     aligned_to       the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
-    operands_first   inputs that all rows share, which are loaded with the row and not when they are used
     pieces           accesses of a thread that are waited for together, where blocks of a row meet in device memory
-    operands_ahead   whether reads of the same inputs may go before stores of results that stand in front of them
     waits_by_piece   whether the first stage waits for a row in shared memory piece by piece, and not for all of it
     exclusive        the blocks of a cluster have an SM each
     reasons          why, in words; no part of the kernel's key
@@ -235,12 +233,10 @@ class InnerPersistentParams:
     aligned_to: str = ""
     one_pass: bool = False
     in_grid: int = 0
-    operands_first: tuple[str, ...] = ()
     rows_per_thread: int = 1
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
     pieces: int = 1
-    operands_ahead: bool = False
     waits_by_piece: bool = False
     exclusive: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -443,9 +443,9 @@ def test_the_same_kernel_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     find = KernelCompiler.candidates
 
     def with_twin(self: Any, segment: Any, bound: Any) -> Any:
-        """No input is shared by all rows: there is nothing to read ahead of stores."""
+        """No row is in shared memory: there are no pieces to wait for."""
         first, *rest = find(self, segment, bound)
-        return first, replace(first, beside_ahead=True), *rest
+        return first, replace(first, waits_by_piece=True), *rest
 
     monkeypatch.setattr(KernelCompiler, "candidates", with_twin)
     fd, clock = softmax(), Clock(first_is_slow)
@@ -454,7 +454,7 @@ def test_the_same_kernel_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     twin = segment.candidates[1]
     assert (twin.fate, twin.why, twin.us) == (Fate.same, "the proposal", None)
     assert twin.params not in clock.seen[0]
-    assert "beside_ahead True instead of False  the same kernel as another: the proposal" in (
+    assert "waits_by_piece True instead of False  the same kernel as another: the proposal" in (
         fd.explain([rows()], file=False).stage("tuning.txt")
     )
 

@@ -8,7 +8,6 @@ import pytest
 
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
 from fuser.ir.integers import const, less, symbol
 from fuser.ir.kernel import (
     Allocate,
@@ -85,18 +84,6 @@ def test_a_kernel_without_its_wait() -> None:
     why = "it does not wait for the launches before"
     assert why_not_early(early(store(OUT, ONE))) == why
     assert why_not_early(early()) == why
-
-
-def test_reads_that_may_go_ahead_of_the_wait() -> None:
-    """The read-only cache: of a value, of a vector, in a loop."""
-    read = store(R, Load(IN, ZERO, CacheOp.read_only))
-    wide = VectorMove(R4, ZERO, IN, ZERO, 4, CacheOp.read_only)
-    for stmt in (read, wide, For(ROW, ZERO, const(4), const(1), (read,))):
-        made = of(Allocate(R), Allocate(R4), stmt, store(OUT, Load(R, ZERO)))
-        assert "read-only cache" in (why_not_early(early(WAIT, *made.body)) or "")
-        assert starting_early(made) is made
-    # Other hints are no promise that nobody writes.
-    assert why_not_early(early(WAIT, store(R, Load(IN, ZERO, CacheOp.streaming)))) is None
 
 
 def test_launches_that_others_wait_for() -> None:

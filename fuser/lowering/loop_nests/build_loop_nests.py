@@ -173,8 +173,6 @@ class NestBuilder(NestStatements):
         return ordered
 
     def _urgency(self, node: list[str]) -> int:
-        if any(self.context.state(n).loads_first for n in node):
-            return -1
         return max(self._waits[n] for n in node)
 
     def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:

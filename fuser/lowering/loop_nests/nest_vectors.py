@@ -187,9 +187,7 @@ class NestVectors(NestStorage):
             whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
             is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize >= ASYNC_ELEMENT
             copied = t if is_async else None
-            # Elements of a vector that is cut are few, and registers for what is read early are what all threads lack then.
-            by_element = CacheOp.unspecified if cache is CacheOp.read_only else of_element
-            moved = (target.buffer, starts[0]), (source.buffer, starts[1], by_element)
+            moved = (target.buffer, starts[0]), (source.buffer, starts[1], of_element)
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
                 at_once = self._read_whole(leader, nest, stmt)
                 if at_once is not None:

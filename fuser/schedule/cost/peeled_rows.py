@@ -243,7 +243,6 @@ def peeled_params(
         rows_per_thread=shape.rows_per_thread,
         resident=shape.resident,
         funnel_shifted=funnel_shifted,
-        operands_ahead=is_narrow,
         waits_by_piece=is_narrow and not funnel_shifted,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "

@@ -7,11 +7,10 @@ judged by time (`rows_at_once`), many by the bytes that are on their way to each
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import LINE_BYTES, REGISTER_STEP, WARP, DeviceInfo
-from fuser.ir.fusion import Tensor
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.co_resident_rows import co_resident_shapes
 from fuser.schedule.params import Refused
@@ -183,29 +182,6 @@ def shape_of_exponentials(
     return None
 
 
-def for_few_blocks(
-    beside: Sequence[Tensor], shape: RowShape, vector: int, rows: int, device: DeviceInfo
-) -> tuple[RowShape, tuple[str, ...]]:
-    """The shape, and which inputs that all rows share are loaded with the row: all of them, or none.
-
-    Between the stores of a row's results each access to them is waited for. Held in registers from the beginning, they leave
-    fewer blocks on a processor. That pays where a row has single elements, which do not hold up many registers, or where all
-    rows are worked on at once anyway, each by a block (a warp's threads) of its own.
-    """
-    elements = shape.batch * vector
-    # An element by itself takes a register.
-    taken = sum(elements * (max(t.dtype.itemsize, 4) if vector == 1 else t.dtype.itemsize) for t in beside) // 4
-    names = tuple(t.name for t in beside)
-    registers = shape.registers + taken
-    alone = max(1, min(WARP // shape.threads, shape.rows))
-    threads = -(-shape.threads * alone // WARP) * WARP
-    resident = min(device.max_threads_per_sm, device.registers_per_sm // registers) // threads
-    at_once = min(resident, device.max_blocks_per_sm) * device.sm_count
-    if -(-rows // alone) * shape.cluster <= at_once and registers < min(device.registers_per_thread, MOST_FIRST):
-        return shape._replace(rows=alone), names
-    return shape, names if vector == 1 and registers <= FIRST_REGISTERS else ()
-
-
 def threads_for(accesses: int, batch: int) -> int:
     """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
     threads = -(-accesses // batch)
@@ -263,13 +239,6 @@ def _row_shape(
     in_flight = resident * warps * WARP * elements * loaded
     return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
 
-
-FIRST_REGISTERS = 120
-"""Registers of a thread, as `RowShape` counts them, up to which what all rows share is held from the beginning (H200: norms
-of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which has 64 registers, 22.5 -> 19.9)."""
-
-MOST_FIRST = 160
-"""The same where all rows are worked on at once."""
 
 MOST_DOUBLES, MOST_DOUBLE_THREADS = 8, 256
 """Accesses of a thread that keeps exponentials of Doubles, and threads of its block (H200: softmax of 68x16384 by (threads,

@@ -48,7 +48,6 @@ from fuser.schedule.cost.row_shapes import (
     are_uneven,
     choose_row_shape,
     co_resident_row_shape,
-    for_few_blocks,
     over_uneven_processors,
     shape_of_exponentials,
 )
@@ -258,16 +257,6 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
-        # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
-        beside = [
-            r.tensor
-            for r in found.along
-            if (found.is_single or r not in reads) and r.name == r.tensor.name and found.is_along_all(r)
-        ]
-        first: tuple[str, ...] = ()
-        # Accesses to any address take registers: only where there are few rows.
-        if not accesses.misaligned or (rows <= device.sm_count and not accesses.aligned_to):
-            shape, first = for_few_blocks(beside, shape, vector, rows, device)
         # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
         least = 1 if cut or shape.cluster > 1 else shape.threads * (shape.batch - 1) * vector + 1
         bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.cluster * vector - cut, least)
@@ -286,7 +275,6 @@ class InnerPersistentScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
-            operands_first=first,
             # Every block has a processor for itself: registers need not leave room for others.
             resident=int(shaped is not None),
             exclusive=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fuser.ir.enums import CacheOp, ParallelType
+from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
-from fuser.schedule.analysis.stages import keep_stages, reduced_groups_of, row_reductions
+from fuser.schedule.analysis.stages import keep_stages, row_reductions
 from fuser.schedule.cost.peeled_rows import peeled_unrolled
 from fuser.schedule.cost.persistent_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
@@ -45,22 +45,15 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     vectorize_rows(builder, placed, misaligned=params.misaligned)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
-    if params.operands_ahead:
-        updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
-        for argument, copy in copies.items():
-            # Where there is one row, all rows share it; that in shared memory is copied from there.
-            if argument not in (*updated, *params.in_shared) and is_shared_by_rows(builder, argument):
-                builder.set_cache_op(copy, CacheOp.read_only)
     if params.waits_by_piece:
         for row in placed:
             builder.load_ahead(row, best_effort=True)
     if params.rows_per_thread > 1:
         inline_tiled_rows(builder, [copies[a] for a in in_registers], rows)
     else:
-        first = [copies[n] for n in params.operands_first]
         # A row whose ends cut accesses is not copied while the one before is read.
         goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
-        inline_rows(builder, placed, persistent=goes_ahead, apart=first)
+        inline_rows(builder, placed, persistent=goes_ahead)
     return builder
 
 
@@ -137,15 +130,6 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
     return place
-
-
-def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
-    """Whether an argument is an input that all rows share. A displaced read (fuser.schedule.analysis.reads) is none."""
-    if argument not in builder.input_names:
-        return False
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    return all(graph.group(d) in reduced for d in builder.state(argument).tensor.visible if not d.is_broadcast)
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:

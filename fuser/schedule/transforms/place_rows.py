@@ -9,7 +9,7 @@ Each thread copies what it reads itself: no barrier stands between copy and read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_inputs, tensor_outputs
@@ -68,27 +68,16 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligne
                 builder.allow_misaligned(each)
 
 
-def inline_rows(
-    builder: ScheduleBuilder,
-    placed: list[str],
-    *,
-    persistent: bool,
-    apart: Collection[str] = (),
-) -> None:
+def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
-    over many, and what is to be `apart` outside of all loops."""
+    over many."""
     ahead = _of_a_row(builder)
-    if not persistent and not apart:
+    if not persistent:
         builder.inline_most(limits=ahead)
         return
-    outside = (*apart, *(placed if persistent else ()))
     builder.inline_most(
-        [t.name for t in builder.tensors if t.name not in outside and t.name not in builder.input_names], ahead
+        [t.name for t in builder.tensors if t.name not in placed and t.name not in builder.input_names], ahead
     )
-    for name in apart:
-        builder.load_first(name)
-    if not persistent:
-        return
     for name in placed:
         builder.inline_at(name, 2, selected=[name])
         # As many rows as blocks go over them, which facts may say, leave no next row, and no loop.

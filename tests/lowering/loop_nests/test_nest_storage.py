@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, LoadStoreOpType, ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Load, Stmt, Store, walk
+from fuser.ir.kernel import Store, walk
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.verify_kernel import verify_kernel
-from fuser.lowering.kernel_rewrites import map_body
 from tests.harness import NARROW, check, integers, refusal
 from tests.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, schedule_axes, spread
 from tests.lowering.small_fusions import negated
@@ -27,9 +23,7 @@ Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, D
 # --- caches and memory ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "hint", [CacheOp.streaming, CacheOp.all_levels, CacheOp["global"], CacheOp.evict_last, CacheOp.read_only]
-)
+@pytest.mark.parametrize("hint", [CacheOp.streaming, CacheOp.all_levels, CacheOp["global"], CacheOp.evict_last])
 def test_cache_hint_is_on_the_load_of_the_copy(hint: CacheOp) -> None:
     fusion, x, _ = negated(-1)
     s = ScheduleBuilder(fusion)
@@ -39,40 +33,6 @@ def test_cache_hint_is_on_the_load_of_the_copy(hint: CacheOp) -> None:
     loads = [ld for st in walk(kernel.body) if isinstance(st, Store) for ld in value_loads(st.value)]
     assert [ld.cache for ld in loads if ld.buffer.is_global] == [hint]
     assert all(ld.cache is CacheOp.unspecified for ld in loads if not ld.buffer.is_global)
-
-
-def test_what_the_kernel_writes_is_not_read_only() -> None:
-    """Of a schedule that says so."""
-    b = FusionBuilder()
-    x = b.input_tensor(Float, [-1])
-    b.add_output(b.pointwise("neg", [x], Float), alias_of=x)
-    s = ScheduleBuilder(b.freeze())
-    with pytest.raises(SchedulingError, match="t0 is not read-only"):
-        s.cache_after(x.name, LoadStoreOpType.set, CacheOp.read_only)
-    copy = s.cache_after(x.name)
-    with pytest.raises(SchedulingError, match="t0 is not read-only"):
-        s.set_cache_op(copy, CacheOp.read_only)
-
-
-def test_results_of_the_kernel_are_not_read_only() -> None:
-    fusion, _, out = negated(-1)
-    s = ScheduleBuilder(fusion)
-    inner = s.cache_before(out.name)
-    with pytest.raises(SchedulingError, match=f"{inner} is not read-only"):
-        s.cache_after(inner, LoadStoreOpType.set, CacheOp.read_only)
-
-
-def test_a_kernel_that_writes_what_it_calls_read_only_is_malformed() -> None:
-    fusion, _, _ = negated(-1)
-    kernel = check(ScheduleBuilder(fusion), [integers((4,))])
-
-    def read_again(s: Stmt) -> tuple[Stmt, ...] | None:
-        if not isinstance(s, Store) or not s.buffer.is_global:
-            return None
-        return (s, Store(s.buffer, s.index, Load(s.buffer, s.index, CacheOp.read_only)))
-
-    with pytest.raises(InternalError, match="is not read-only: the kernel writes it"):
-        verify_kernel(replace(kernel, body=map_body(kernel.body, read_again)))
 
 
 def test_transposed_allocation_of_a_shared_cache() -> None:

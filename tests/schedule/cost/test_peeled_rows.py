@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.codegen.generate import generate_cuda
 from fuser.compiler import kernel_compiler
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import CacheOp
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import AsyncCopy, AsyncWait, For, Kernel, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
@@ -47,7 +45,6 @@ def force(
     *,
     one_pass: bool = False,
     waits_by_piece: bool = False,
-    operands_ahead: bool = False,
 ) -> None:
     """Rows of every proposal lie in shared memory, spread like this; `groups`: of the grid, 0 for clusters."""
     propose = InnerPersistentScheduler.propose
@@ -69,8 +66,6 @@ def force(
             funnel_shifted=funnel_shifted,
             one_pass=one_pass or params.one_pass,
             waits_by_piece=waits_by_piece,
-            operands_ahead=operands_ahead,
-            operands_first=(),
             blocks=groups,
             in_grid=1 if groups else 0,
             resident=0,
@@ -160,19 +155,10 @@ def test_rows_are_waited_for_in_turn(
 ) -> None:
     """Elements of cut vectors are stored by the threads that read them, and nobody waits for those."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    force(monkeypatch, *shape, waits_by_piece=True, operands_ahead=True)
+    force(monkeypatch, *shape, waits_by_piece=True)
     kernel = check(define, dtype, 9, columns, whole=True)
     found = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
     assert found == waits or (define is add_norm and found == [0]), "of two rows that are added up, where loops differ"
-
-
-def test_what_all_rows_share_is_read_before_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole vectors of it: those that the ends of a row cut would take registers."""
-    force(monkeypatch, 32, 6, 1, 1, operands_ahead=True)
-    kernel = check(layer_norm, D.BFloat16, 9, 1401)
-    reads = {(s.src.name, s.cache) for s in walk(kernel.body) if isinstance(s, VectorMove) and s.src.is_global}
-    assert reads == {("t1", CacheOp.read_only)}
-    assert "__ldg" in generate_cuda(kernel).text
 
 
 @pytest.mark.parametrize("late", range(3))

@@ -10,13 +10,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Shuffle, walk
-from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import least_cut
 from fuser.schedule.params import InnerPersistentParams, Params, PointwiseParams
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
@@ -102,32 +98,6 @@ def test_all_accesses_but_the_last_are_inside() -> None:
     )
 
 
-def test_what_rows_share_is_loaded_with_them_where_registers_are_few() -> None:
-    assert of_rows(D.BFloat16, 30965, 257).operands_first == ("t1", "t2")
-    assert of_rows(D.Float, 7260, 257).operands_first == ("t1", "t2")
-    assert of_rows(D.BFloat16, 16384, 4096).operands_first == ()
-    assert of_rows(D.BFloat16, 1000, 1024).operands_first == ("t1", "t2"), "all blocks run at once"
-
-
-@pytest.mark.parametrize(("rows", "length", "pad"), [(1, 3072, 0), (1, 131072, 0), (3, 7168, 3), (1, 50257, 0)])
-def test_what_few_rows_need_is_loaded_before_threads_meet(rows: int, length: int, pad: int) -> None:
-    inputs = [described(D.BFloat16, rows, length, alignment=2 if pad else 256, pad=pad)]
-    inputs += [described(D.BFloat16, length, alignment=2 if pad else 256)] * 2
-    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(segment_of(normalised, D.BFloat16), inputs)
-    assert kernel.kernel_ir is not None
-    in_order = list(walk(kernel.kernel_ir.body))
-    meeting = next(k for k, st in enumerate(in_order) if isinstance(st, Shuffle))
-    inputs_read = [k for k, st in enumerate(in_order) for b, _ in stmt_reads(st) if b.name in ("t0", "t1", "t2")]
-    assert len(inputs_read) >= 3
-    assert max(inputs_read) < meeting
-
-
-def test_only_copies_of_inputs_are_loaded_first() -> None:
-    s = ScheduleBuilder(segment_of(normalised, D.Float))
-    with pytest.raises(SchedulingError, match="it is no copy of an input in registers"):
-        s.load_first("t4")
-
-
 def test_few_rows_have_many_threads() -> None:
     few = of_rows(D.BFloat16, 90, 257)
     assert (few.threads, few.batch, few.rows) == (288, 1, 1)
@@ -148,7 +118,6 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         vector=1,
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
-        operands_first=("t1", "t2"),
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
