@@ -88,9 +88,10 @@ _JOINS_DOUBLES = 80
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
-# Bytes read in a microsecond; microseconds of an SM for an access behind a division (H200: sum_all f32 468x128256 of wider rows
-# 108 us, read by element), of the division before anything is read, and of each element of a vector that a row's end cuts.
-_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 3.6e6, 2.4e-4, 0.45, 0.2
+# Part of the memory's rate that is read; instructions of a thread for an access behind a division (H200: sum_all f32 468x128256
+# of wider rows 108 us, read by element), cycles of the division before anything is read, and of each element of a vector that a
+# row's end cuts.
+_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 54, 790, 350
 # Accesses of an SM from which on rows are told apart.
 _MANY_ACCESSES = 1024
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
@@ -123,9 +124,10 @@ def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesse
     """
     if elements < device.sm_count * _MANY_ACCESSES * cut.vector:
         return False
-    reading = elements * nbytes / _READ_RATE
-    together = max(reading, elements / merged.vector * _DIVISION / device.sm_count) + _DIVISION_ALONE
-    return reading + (_ENDS * cut.vector if cut.misaligned else 0.0) <= together
+    reading = elements * nbytes / (_READ_RATE * device.memory_rate)
+    dividing = elements / merged.vector * _DIVISION * device.thread_time / device.sm_count
+    together = max(reading, dividing) + _DIVISION_ALONE * device.cycle
+    return reading + (_ENDS * cut.vector * device.cycle if cut.misaligned else 0.0) <= together
 
 
 def _resident(segment: Fusion) -> int:
