@@ -36,9 +36,9 @@ BRIEF_ROWS = _BRIEF_THREADS * MAX_UNROLL
 # Parts of a column's sum that one block joins in about the time in which others read what they are of (H200: f32 100003x64 with
 # 264 parts of 64 columns 16.4 us, 66 of 32 columns 14.3).
 _MOST_PARTS = 66
-# Bytes that an SM should have asked for where columns are read by element, threads of it that have statistics of Floats, and
-# most threads of a block for a column.
-_BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 60 << 10, 1536, 16
+# Bytes that an SM should have asked for where columns are read by element, over those that keep memory busy; threads of it that
+# have statistics of Floats, and most threads of a block for a column.
+_BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 1.35, 1536, 16
 # Turns of the only block of an SM from which on a second one is worth its joining (H200: var_mean f64 18901x257 23.4 us in ten
 # turns of one block and 22.6 in five of two; 58498x64 columns, in seven turns of two, 19.0, of twice the threads 21.4).
 _TURNS_OF_MANY = 4
@@ -188,7 +188,7 @@ def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
     unroll = MAX_UNROLL // 2 if space.heavy or size > _SHORT_ACCESS else MAX_UNROLL
     resident = RESIDENT if space.heavy and space.exact else _RESIDENT_OF_STATISTICS if space.heavy else 2 * RESIDENT
     fit = max(1, device.sm_count * min(resident, device.max_threads_per_sm) // space.kept)
-    asked = ceil_div(device.sm_count * _BYTES_ASKED, space.kept * size * unroll)
+    asked = ceil_div(int(device.sm_count * _BYTES_ASKED * device.bytes_in_flight), space.kept * size * unroll)
     along = power_of_two(asked, 1, _MOST_ALONG)
     while along > 1 and (along > fit or along * 2 > space.reduced):
         along //= 2
@@ -202,7 +202,7 @@ def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
             # Of few columns more last blocks have fewer results to join.
             across, along = LINE, 2 * _MOST_ALONG
             blocks = ceil_div(space.kept, across)
-        wanted = device.sm_count * _BYTES_ASKED / (2 * size * unroll * along * across)
+        wanted = device.sm_count * _BYTES_ASKED * device.bytes_in_flight / (2 * size * unroll * along * across)
         # Bytes of few threads are not on their way while those add up what they have (H200: f64 36296x257 40.8 us in 512
         # threads of an SM that ask for 32 KB, 28.1 where they asked for 64).
         of_each = max(RESIDENT // (along * across), round(wanted / device.sm_count), 1)

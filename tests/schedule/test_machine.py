@@ -1,0 +1,267 @@
+"""Planning takes what it knows of a GPU from `DeviceInfo`, and nothing else.
+
+Two tests see that no number about hardware is left in `fuser/schedule`: one by what planning does on a device of another speed,
+one by the literals in the code. The others see that plans follow the device.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fuser
+from benchmarks.case import Case
+from benchmarks.cases import public_cases
+from benchmarks.compile_case import compile_case
+from benchmarks.everyday import everyday_cases
+from benchmarks.kernel_texts import TextsOfKernels
+from benchmarks.sweep_cases import sweep_cases
+from fuser.host_ir.instructions import LaunchKernel
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.schedule.analysis.inner_outer import Load
+from fuser.schedule.cost import columns_model, scan_model
+from fuser.schedule.cost.columns_over_cluster import Work, grid_time
+from fuser.schedule.cost.columns_over_cluster import choose_cluster_shape as choose_column_shape
+from fuser.schedule.cost.gradient_rows import shared_rows_time
+from fuser.schedule.cost.latency_bound_rows import LatencyBoundRows, choose_latency_bound_shape
+from fuser.schedule.cost.online_softmax_rows import choose_online_softmax_rows
+from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
+from fuser.schedule.cost.rows_model import choose_pass_shape
+from fuser.schedule.cost.rows_over_grid import Room, Row, choose_grid_shape, near_time
+from fuser.schedule.params import Refused
+from tests.schedule.numbers_of_planning import NUMBERS
+
+SCHEDULE = Path(fuser.__file__).parent / "schedule"
+
+
+def texts_of(case: Case, device: DeviceInfo) -> dict[str, str]:
+    """CUDA texts, parameters and host program of a case, without the reasons of parameters, which are given in microseconds."""
+    recorder = TextsOfKernels()
+    compile_case(case, device, with_cubin=False, recorder=recorder)
+    return {name: re.sub(r"reasons=\([^()]*(\([^()]*\)[^()]*)*\)", "", text) for name, text in recorder.texts.items()}
+
+
+SPEED_CASES = [*public_cases()[::5], *sweep_cases(0)[::29], *sweep_cases(2)[::31], *everyday_cases()[::23]]
+
+
+@pytest.mark.parametrize("case", SPEED_CASES, ids=[c.name for c in SPEED_CASES])
+def test_a_device_that_does_all_in_twice_the_time_gets_the_same_kernels(case: Case) -> None:
+    """Where a time, a rate or a latency were written into the code, it would weigh half as much there."""
+    assert texts_of(case, H200.with_speed(0.5)) == texts_of(case, H200)
+
+
+ROW = Row(1_000_012, 8, 4, 2, is_double=False, is_cut=False)
+ROOM = Room(in_shared=True, held=2, registers=32, most_accesses=64)
+FEW = LatencyBoundRows(1, 65536, 8, 4, 2, 1, is_exact=False, is_searched=False)
+LOAD = Load(4, 6, row_registers=4, held_registers=12, kept_registers=0, sums=2, read_sizes=(2, 2))
+DOUBLES = Load(
+    16, 24, row_registers=8, held_registers=16, kept_registers=4, sums=2, statistics=2, is_double=True, operations=24
+)
+LONG_DOUBLES = Row(250_003, 2, 16, 2, is_double=True, is_cut=True)
+
+MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
+    "rows over the grid": lambda d: choose_grid_shape(ROW, 2, ROOM, d),
+    "rows over a cluster": lambda d: near_time(ROW, 20, 8, 512, 8, ROOM, d),
+    "rows of Doubles over a cluster": lambda d: near_time(LONG_DOUBLES, 20, 16, 512, 16, ROOM, d),
+    "peeled rows over the grid": lambda d: choose_peeled_grid_shape(LONG_DOUBLES, 10, 8, d, sums_exponentials=False),
+    "peeled rows over a cluster": lambda d: peeled_cluster_time(LONG_DOUBLES, 10, 16, 8, 2, d, sums_exponentials=True),
+    "few rows": lambda d: choose_latency_bound_shape(FEW, 2, 32, d),
+    "few rows of exact sums": lambda d: choose_latency_bound_shape(
+        replace(FEW, is_exact=True, in_double=True), 2, 32, d
+    ),
+    "columns over a cluster": lambda d: choose_column_shape(Work(2048, 256, 8, 16, 32), 2, [32] * 17, 16, d),
+    "columns over the grid": lambda d: grid_time(Work(100_000, 256, 8, 16, 32, is_exact=True), 4, 64, 33, d),
+    "gradients over a cluster": lambda d: columns_model.choose_cluster_shape(3072, 8, 4, LOAD, d),
+    "gradients over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 4, LOAD, d),
+    "gradients of Doubles over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 1, DOUBLES, d),
+    "gradients by two kernels": lambda d: columns_model.side_by_side_time(257, 9000, 1, DOUBLES, d),
+    "gradients in registers": lambda d: choose_pass_shape(4096, 16384, 4, LOAD, d),
+    "gradients of Doubles in registers": lambda d: choose_pass_shape(64, 100_003, 2, DOUBLES, d),
+    "gradients in shared memory": lambda d: shared_rows_time(7168, 4000, LOAD, d),
+    "losses": lambda d: choose_online_softmax_rows(30_011, 257, 1, 2, 1 << 20, d),
+    "scans": lambda d: scan_model.best_cluster(scan_model.SharedRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d),
+}
+TIMES = ("time", "microseconds")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_says_twice_the_time_for_a_device_that_does_all_in_twice_the_time(model: str) -> None:
+    """And chooses the same shape: no time is written into it."""
+    fast, slow = (MODELS[model](H200.with_speed(speed)) for speed in (1.0, 0.5))
+    if isinstance(fast, float):
+        assert slow == pytest.approx(2 * fast)
+        return
+    assert fast is not None
+    assert not isinstance(fast, Refused)
+    name = next(n for n in TIMES if hasattr(fast, n))
+    assert getattr(slow, name) == pytest.approx(2 * getattr(fast, name))
+    assert replace(slow, **{name: 0.0}) == replace(fast, **{name: 0.0})
+
+
+def test_the_speed_of_one_thing_alone_does_change_kernels() -> None:
+    """Else the test before this one would see nothing."""
+    slow_memory = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 8)
+    slow_grid = replace(H200, latencies=replace(H200.latencies, grid_ns=20 * H200.latencies.grid_ns))
+    for device in (slow_memory, slow_grid):
+        assert any(texts_of(case, device) != texts_of(case, H200) for case in SPEED_CASES)
+
+
+def test_fewer_blocks_share_a_row_where_fewer_keep_memory_busy() -> None:
+    slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 5)
+    fast, few = (choose_grid_shape(ROW, 2, ROOM, device) for device in (H200, slow))
+    assert fast is not None
+    assert few is not None
+    assert few.sharing * 2 <= fast.sharing
+    assert few.time > 1.5 * fast.time
+
+
+@pytest.mark.parametrize("rows", [1, 4, 13])
+def test_blocks_of_all_groups_are_there_at_once_however_few_sms_there_are(rows: int) -> None:
+    whole, half, few = (choose_grid_shape(ROW, rows, ROOM, replace(H200, sm_count=n)) for n in (132, 66, 12))
+    assert whole is not None
+    assert half is not None
+    assert half.sharing * half.groups <= 66 * half.resident
+    assert half.time > whole.time or half.sharing * half.groups <= 66
+    assert few is None or few.sharing * few.groups <= 12 * few.resident
+
+
+def test_no_cluster_where_a_device_has_none() -> None:
+    """Of all models that choose one; and blocks of a cluster that is late had better not be."""
+    old = DeviceInfo.preset("sm_80")
+    few, alone = (choose_latency_bound_shape(FEW, 2, 32, device) for device in (H200, old))
+    assert few is not None
+    assert alone is not None
+    assert few.cluster > 1 == alone.cluster
+    late = replace(H200, latencies=replace(H200.latencies, cluster_start_ns=20_000.0))
+    near = choose_latency_bound_shape(FEW, 2, 32, late)
+    assert near is not None
+    assert near.cluster == 1
+    work = Work(2048, 256, 8, 16, 32)
+    registers = [32 + 8 * k for k in range(17)]
+    assert choose_column_shape(work, 2, registers, 16, H200) is not None
+    assert choose_column_shape(work, 2, registers, 16, old) is None
+
+
+CLUSTERLESS = [
+    c for c in (*public_cases(), *sweep_cases(0)) if "sum" in c.name or "norm" in c.name or "softmax" in c.name
+][::9]
+
+
+@pytest.mark.parametrize("case", CLUSTERLESS, ids=[c.name for c in CLUSTERLESS])
+def test_no_kernel_has_a_cluster_where_a_device_has_none(case: Case) -> None:
+    program = compile_case(case, replace(H200, max_cluster=1), with_cubin=False)
+    kernels = [i.kernel for i in program.instructions if isinstance(i, LaunchKernel)]
+    assert kernels
+    assert all(kernel.plan.cluster is None for kernel in kernels)
+
+
+def test_a_wait_of_the_grid_is_as_long_as_the_device_says() -> None:
+    late = replace(H200, latencies=replace(H200.latencies, grid_ns=H200.latencies.grid_ns + 1000))
+    assert columns_model.whole_grid_time(132, late) == pytest.approx(columns_model.whole_grid_time(132, H200) + 2.0)
+
+
+EVERYDAY = everyday_cases()[::6]
+
+
+@pytest.mark.parametrize("preset", ["sm_80", "sm_120a"])
+def test_everyday_fusions_are_planned_for_other_devices(preset: str) -> None:
+    """None is refused, and no launch asks for more than the device has. `benchmarks.resources --device sm_80 --set everyday`
+    compiles all of them."""
+    device = DeviceInfo.preset(preset)
+    for case in EVERYDAY:
+        program = compile_case(case, device, with_cubin=False)
+        for launch in (i for i in program.instructions if isinstance(i, LaunchKernel)):
+            assert launch.kernel.arch == device.arch
+            assert launch.kernel.max_block_size <= device.max_threads_per_block
+
+
+# ---------------------------------------------------------------- literals
+
+UNITS = {
+    "cycles": "of an SM's clock, that a thread or warp takes: how long one is says `DeviceInfo.cycle`",
+    "instructions": "that are issued, of a thread or of a warp; operations on Doubles",
+    "exchanges": "waits of threads or blocks for one another, or of a block for memory, one behind the other",
+    "share": "of a time, a rate or a capacity that the device has",
+    "threads": "of a block or of an SM, and blocks: what is asked for, within the device's limits",
+    "registers": "of a thread that generated code needs",
+    "elements": "rows, elements, accesses, bytes of data: sizes of the work",
+    "power": "exponent of a mean",
+}
+"""What a number of planning may count. None is a time, a rate or a capacity of a GPU."""
+
+PLAIN_FLOATS = {0.0, 0.5, 1.0, 2.0, 1e3}
+PLAIN_INTS = {*range(65), 128, 256, 512, 1000, 1024}
+"""Powers of two up to the threads of a block, and what counts loops and dims; thousands turn nanoseconds into microseconds."""
+
+
+def numbers_of(source: str) -> Iterator[tuple[str, float]]:
+    """(name of the constant of a module, or `-` within a function; value) of numbers that are not plain."""
+    tree = ast.parse(source)
+    names: dict[int, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            pairs = _pairs(node.targets[0], node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            pairs = _pairs(node.target, node.value)
+        else:
+            continue
+        for name, value in pairs:
+            names.update((id(inner), name) for inner in ast.walk(value))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.Mult | ast.Pow):
+            found = _folded(node)
+        else:
+            found = node.value if isinstance(node, ast.Constant) else None
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if is_number and found not in (PLAIN_FLOATS if isinstance(found, float) else PLAIN_INTS):
+            yield names.get(id(node), "-"), found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return [pair for t, v in zip(target.elts, value.elts, strict=True) for pair in _pairs(t, v)]
+    return [(ast.unparse(target), value)]
+
+
+def _folded(node: ast.expr) -> object:
+    """What a product, a power or a shift of numbers comes to; None where it is not of numbers alone."""
+    if not all(isinstance(n, ast.Constant | ast.BinOp | ast.operator) for n in ast.walk(node)):
+        return None
+    return eval(compile(ast.Expression(node), "<number>", "eval"))
+
+
+def test_no_number_of_hardware_is_written_into_planning() -> None:
+    """Every number is a known count. What is new or gone has to be entered in `numbers_of_planning.py`, with its unit."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(SCHEDULE.rglob("*.py")):
+        names = {name for name, _ in numbers_of(path.read_text(encoding="utf-8"))}
+        if names:
+            found[str(path.relative_to(SCHEDULE))] = names
+    known = {path: {name for names in units.values() for name in names.split()} for path, units in NUMBERS.items()}
+    assert {p: sorted(n) for p, n in found.items()} == {p: sorted(n) for p, n in known.items()}
+
+
+def test_units_of_numbers_are_known() -> None:
+    assert {unit for units in NUMBERS.values() for unit in units} <= set(UNITS)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("RATE = 4.1e6", [("RATE", 4.1e6)]),
+        ("LATENCY, STEP = 0.8, 2", [("LATENCY", 0.8)]),
+        ("IN_FLIGHT: int = 48 * 1024", [("IN_FLIGHT", 48 * 1024)]),
+        ("def f(x):\n    return x * 1.75 + 16", [("-", 1.75)]),
+        ("COSTS = {2: 0.6, 4: 1.0}", [("COSTS", 0.6)]),
+        ("LITTLE = 4 << 20", [("LITTLE", 4 << 20)]),
+        ("HALF, ALL, FLAG = 0.5, 32, True", []),
+    ],
+)
+def test_numbers_are_found(source: str, expected: list[tuple[str, float]]) -> None:
+    assert list(numbers_of(source)) == expected
