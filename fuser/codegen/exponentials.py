@@ -6,10 +6,10 @@ sum of exponentials has one for each element that is read: of 17 operations an e
 upper and the lower one of a Double, each out of a row of 64 in as many banks twice: a warp's lanes wait for two others at most.
 
 The table is filled where all threads of a block come, before what needs it, and while reads of device memory are on their way:
-in the first trip of a loop over them. By itself that takes as long as a dozen exponentials of a thread (H200: softmax of a row
-of 1024 5.1 us, 5.3 with a table, cross_entropy 214x257 6.85 and 7.1, softmax 17022x257, nine elements a thread, 24.5 and 25.6,
-23x128256, sixteen, 31.5 and 32.4; 1240x7168, 32, 57.1 and 55.6, 38x50257, 72, 22.2 and 20.8), so kernels whose threads compute
-few do without. Texts here are device functions as in `device_functions.py`.
+in the first iteration of a loop over them. By itself that takes as long as a dozen exponentials of a thread (H200:
+softmax of a row of 1024 5.1 us, 5.3 with a table, cross_entropy 214x257 6.85 and 7.1, softmax 17022x257, nine elements
+a thread, 24.5 and 25.6, 23x128256, sixteen, 31.5 and 32.4; 1240x7168, 32, 57.1 and 55.6, 38x50257, 72, 22.2 and 20.8),
+so kernels whose threads compute few do without. Texts here are device functions as in `device_functions.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BY_POWERS = {name: f"{name}_by_powers" for name in ("fuser_exp_summand", "fuser_
 _OPS = frozenset(("exp_summand", "add_exp_summand", "exp_below"))
 LEAST = 24
 """Exponentials of a thread that are worth a table."""
-_TRIPS = 4
-"""Trips of a loop that nothing is known of."""
+_ITERATIONS = 4
+"""Iterations of a loop that nothing is known of."""
 
 
 def is_worth_a_table(body: tuple[Stmt, ...]) -> bool:
@@ -62,7 +62,7 @@ def fills_of_table(body: tuple[Stmt, ...]) -> tuple[Fill, ...]:
 
 
 def _is_uniform(loop: For) -> bool:
-    """Whether all threads of a block make the same trips."""
+    """Whether all threads of a block make the same iterations."""
     threads = {s for p, s in THREAD_SYMBOLS.items() if p.is_block}
     return threads.isdisjoint(loop.start.symbols | loop.stop.symbols | loop.step.symbols)
 
@@ -78,8 +78,8 @@ def _exponentials(body: tuple[Stmt, ...]) -> int:
     for stmt in body:
         match stmt:
             case For():
-                trips = (stmt.stop - stmt.start).value if (stmt.stop - stmt.start).is_const else _TRIPS
-                total += trips * _exponentials(stmt.body)
+                iterations = (stmt.stop - stmt.start).value if (stmt.stop - stmt.start).is_const else _ITERATIONS
+                total += iterations * _exponentials(stmt.body)
             case If():
                 total += max(_exponentials(stmt.then), _exponentials(stmt.orelse))
             case Store(value=value):

@@ -119,7 +119,7 @@ class StatementWriter:
             self._stmt(stmt, indent)
             self._in_tree &= not read
             if k + 1 in fills:
-                # Reads are named behind that: else a branch would wait for all of them in every trip.
+                # Reads are named behind that: else a branch would wait for all of them in every iteration.
                 self._fill(fills[k + 1], indent)
             self.lines += [indent + text for buffer in read for text in self._tested_reads.held(buffer)]
 

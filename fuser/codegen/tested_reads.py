@@ -6,7 +6,7 @@ As they stand, ptxas takes both branches for one: what uses a read then comes ri
 that. So each is read into registers of its own, which an empty asm statement uses behind the test: it has no instruction, but
 the read cannot move past it. The registers hold zeros where the test fails.
 
-Such text makes ptxas choose fewer registers, for trips without tests beside it, too, whose reads may then wait for one
+Such text makes ptxas choose fewer registers, for iterations without tests beside it, too, whose reads may then wait for one
 another: schedules that count on reads being on their way ask for registers by launch bounds.
 """
 
@@ -160,8 +160,8 @@ def is_read_by_element(width: int, itemsize: int) -> bool:
     """Whether a vector from any address is read element by element: reads of half its bytes would be no wider.
 
     Four Floats are three reads all the same. Four take fewer instructions (layer_norm with such weights 348 a row, not
-    530), but a warp's reads then lie 16 bytes apart, and take as many turns of the first-level cache each (H200: layer_norm
-    bf16 42x250003 beside Floats 30.6 us, 27.3 so; f16 1256x50257 118.8 and 115.0).
+    530), but a warp's reads then lie 16 bytes apart, and take as many wavefronts of the first-level cache each (H200:
+    layer_norm bf16 42x250003 beside Floats 30.6 us, 27.3 so; f16 1256x50257 118.8 and 115.0).
     """
     return width * itemsize < 2 * ACCESS_OF_SHIFTS or width == 2
 

@@ -64,7 +64,7 @@ class Uniformity:
         return True
 
     def enter_loop(self, loop: For) -> bool:
-        """Step into a loop. True if threads may leave it after different trips: then `leave` must follow."""
+        """Step into a loop. True if threads may leave it after different iterations: then `leave` must follow."""
         symbols = loop.stop.symbols | loop.step.symbols
         if (loop.start.symbols & self._block_varying) and not _trips_agree(loop):
             symbols |= loop.start.symbols
@@ -147,7 +147,7 @@ def _lane_symbols(block: tuple[Int, Int, Int]) -> set[Symbol]:
 
 
 def _trips_agree(loop: For) -> bool:
-    """Whether every start in `[0, step)` gives the same number of trips, and the start is one."""
+    """Whether every start in `[0, step)` gives the same number of iterations, and the start is one."""
     start, step = loop.start, loop.step
     if not step.is_const or start.lo is None or start.hi is None:
         return False

@@ -210,8 +210,8 @@ class LoweringContext:
 
 
 def _larger(a: Int, b: Int) -> Int:
-    """The size of a parallel axis that two loops have. One of a single turn asks for no worker of its own: where the other has
-    none, whether somebody is needed is seen when all are known."""
+    """The size of a parallel axis that two loops have. One of a single iteration asks for no worker of its own: where
+    the other has none, whether somebody is needed is seen when all are known."""
     if a is b or b is ONE:
         return a
     return b if a is ONE else maximum(a, b)

@@ -341,7 +341,7 @@ class InnerOuterParams:
     rows            rows that a thread has on their way at once
     blocks          of the whole grid, which is resident
     blocks_per_sm   that share a processor
-    ahead           rows are loaded a trip before they are used
+    ahead           rows are loaded an iteration before they are used
     bounds          (input, dim, low, high): extents for which the row fits
     sharing         blocks that share each row: every one keeps its columns for all rows, and sums them up alone; 1: none, each
                     block has rows of its own

@@ -192,8 +192,8 @@ def copies_are_waited_for(result: PassResult, found: Findings) -> None:
 def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups:
     """What the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
 
-    A loop of a few trips around copies is followed trip by trip. Another one that waits for nothing is looked at once:
-    copies in one of its trips and reads in another are of other elements.
+    A loop of a few iterations around copies is followed iteration by iteration. Another one that waits for nothing is
+    looked at once: copies in one of its iterations and reads in another are of other elements.
     """
     for stmt in body:
         match stmt:
@@ -203,13 +203,13 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 groups = (*groups, frozenset())
             case AsyncWait(pending):
                 groups = groups[max(0, len(groups) - 1 - pending) :]
-            case For() if _makes_few_trips(stmt, groups):
-                for trip in range(stmt.start.value, stmt.stop.value, stmt.step.value):
-                    groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(trip)}), groups, found)
+            case For() if _makes_few_iterations(stmt, groups):
+                for iteration in range(stmt.start.value, stmt.stop.value, stmt.step.value):
+                    groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(iteration)}), groups, found)
             case For():
                 before, waits = groups, any(isinstance(s, AsyncWait) for s in walk(stmt.body))
-                for trip in range(4 if waits else 1):
-                    groups = _wait_for(_trip_of(stmt, trip) if waits else stmt.body, groups, found)
+                for iteration in range(4 if waits else 1):
+                    groups = _wait_for(_iteration_of(stmt, iteration) if waits else stmt.body, groups, found)
                 if not prove_less(stmt.start, stmt.stop):
                     groups = _either(before, groups)
             case If():
@@ -223,21 +223,21 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
     return _without_empty(groups)
 
 
-def _trip_of(loop: For, trip: int) -> tuple[Stmt, ...]:
-    """The body in one of the trips from any even one on: copies may have a place for every other trip."""
+def _iteration_of(loop: For, iteration: int) -> tuple[Stmt, ...]:
+    """The body in one of the iterations from any even one on: copies may have a place for every other iteration."""
     if loop.start is not ZERO or loop.step is not ONE:
         return loop.body
-    return substitute_symbols(loop.body, {loop.symbol: 2 * symbol(f"{loop.symbol.name}_pair", 0) + trip})
+    return substitute_symbols(loop.body, {loop.symbol: 2 * symbol(f"{loop.symbol.name}_pair", 0) + iteration})
 
 
-_FEW_TRIPS = 64
+_FEW_ITERATIONS = 64
 
 
-def _makes_few_trips(loop: For, groups: _Groups) -> bool:
-    """Whether a loop copies, or reads what is copied, in each of a few trips."""
+def _makes_few_iterations(loop: For, groups: _Groups) -> bool:
+    """Whether a loop copies, or reads what is copied, in each of a few iterations."""
     if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return False
-    if loop.step.value < 1 or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_TRIPS:
+    if loop.step.value < 1 or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_ITERATIONS:
         return False
     copied = {buffer for group in groups for buffer, _, _ in group}
     return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
@@ -267,7 +267,7 @@ def _without_empty(groups: _Groups) -> _Groups:
 def no_unordered_blocks(result: PassResult, found: Findings) -> None:
     """On every path, a wait of the whole grid parts writes of a tensor that crosses blocks from its reads, and back.
 
-    It stands where every block comes: under no test, and in no loop that blocks leave after different trips.
+    It stands where every block comes: under no test, and in no loop that blocks leave after different iterations.
     """
     _Crossings(result.crossing, found).walk(result.body, frozenset(), "")
 

@@ -149,7 +149,7 @@ class GridReduces:
         if by_warps:
             count, mine = const(WARP), mine % WARP
         if count.is_const and g.blocks.hi is not None:
-            # Rather half as many again at once than a turn more.
+            # Rather half as many again at once than an iteration more.
             needed = -(-g.blocks.hi // count.value)
             most = needed if needed <= most + most // 2 else min(most, needed)
         batch = const(most)

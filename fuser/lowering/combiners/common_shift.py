@@ -3,7 +3,7 @@
 Statistics are sums of values and of squares of differences from a value of the data. Where each thread takes one of its own,
 every join has to move one side's squares to the other's shift: forty operations in Double, most of them one behind the other.
 Where a result is of elements of an input, each of its threads reads the first of those beside its own, and knows the shift of
-all others; the reads are on their way together with those of the first turn.
+all others; the reads are on their way together with those of the first iteration.
 
 Of Doubles a second value is read, of a thread in the middle of the block, and the first is the shift only where both are close:
 where data are far from zero, and the first is not far from them. Differences are exact then, all but few (P. H. Sterbenz,

@@ -4,10 +4,10 @@ In Double neither sum loses anything that shows in a Float (`ir/exact_statistics
 the values first, and what threads and blocks have is joined by additions alone: no divisions, no differences of means. The
 mean and the squares of the differences from it come of the complete sums, once.
 
-Values of few digits are added up in Float first, over a turn of a thread (a *run*): their squares are exact there. A run of
-values of any size would overflow where a Float holds their variance: values beyond 2**60 are taken as differences from the
-first of their thread, if that is as large. All others are taken as they are: a first value far from the rest would cost every
-difference its digits.
+Values of few digits are added up in Float first, over an iteration of a thread (a *run*): their squares are exact
+there. A run of values of any size would overflow where a Float holds their variance: values beyond 2**60 are taken as
+differences from the first of their thread, if that is as large. All others are taken as they are: a first value far
+from the rest would cost every difference its digits.
 """
 
 from __future__ import annotations

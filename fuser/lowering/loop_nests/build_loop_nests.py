@@ -251,7 +251,7 @@ class NestBuilder(NestStatements):
 
 
 def _has_runtime_loop(body: Sequence[Stmt]) -> bool:
-    """Whether a loop inside has a trip count that is known only at run time."""
+    """Whether a loop inside has an iteration count that is known only at run time."""
     return any(isinstance(s, For) and not (s.start.is_const and s.stop.is_const) for s in walk(tuple(body)))
 
 

@@ -190,7 +190,7 @@ class NestStatistics(NestValues):
         # A run takes the shift of the element that it is added to: each has its own.
         if self._own_elements(leader) != self._own_elements(total):
             return False
-        # Within a turn of the loops over runs, so that their sums are there before.
+        # Within an iteration of the loops over runs, so that their sums are there before.
         shared = range(self._accumulator_depth(total) + 1)
         return not self._is_joined(self.exprs[total]) and all(
             len(self.context.loops(leader)) > k and self.sharing.find((leader, k)) == self.sharing.find((total, k))

@@ -50,7 +50,7 @@ ASYNC_ELEMENT = 4
 """Bytes of an element from which on it is copied by itself where vectors begin anywhere: no smaller one can be."""
 
 MOST_PIECES = 16
-"""Trips of a loop that is taken apart so that each waits for its own copies."""
+"""Iterations of a loop that is taken apart so that each waits for its own copies."""
 MOST_OF_CUT = 3
 """Parts, each behind a wait for its own copies, of a loop over vectors that the ends of a row may cut: it has code for both."""
 
@@ -77,10 +77,10 @@ def pipeline_copies(
     asked: AbstractSet[str] = frozenset(),
     twice: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
-    """Place commits and waits; start the copies of the tensors `wanted` for the next trip where a loop allows that.
+    """Place commits and waits; start the copies of the tensors `wanted` for the next iteration where a loop allows that.
 
     `private`: buffers of which each thread reads only what it wrote. `twice`: those of the tensors wanted that are to have two
-    places, and to be copied two trips ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously;
+    places, and to be copied two iterations ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously;
     comments at the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
     SchedulingError for one of the tensors `required` whose copies cannot be started ahead.
     """
@@ -109,7 +109,7 @@ def pipeline_copies(
     return (*notes, *(Comment(f"{name} is not copied an iteration ahead: {reason}") for name in left), *body)
 
 
-# --- waits ------------------------------------------------------------------------------------------------------------
+# --- waits ----------------------------------------------------------------------------------------------------------
 
 
 class _Waits:
@@ -161,12 +161,13 @@ class _Waits:
         return frozenset(b for s in walk((stmt,)) for b, _ in stmt_reads(s) if b in self.tracked)
 
 
-# --- one trip ---------------------------------------------------------------------------------------------------------
+# --- one iteration --------------------------------------------------------------------------------------------------
 
 
 class _Splitter:
-    """Makes a group of each trip of the loops that fill the buffers `wanted`, where no loop fills them again and the first loop
-    that reads them goes over them alike: that one waits for one piece after the other. `done` are those buffers."""
+    """Makes a group of each iteration of the loops that fill the buffers `wanted`, where no loop fills them again and
+    the first loop that reads them goes over them alike: that one waits for one piece after the other. `done` are those
+    buffers."""
 
     def __init__(self, wanted: AbstractSet[Buffer]) -> None:
         self.wanted = wanted
@@ -200,7 +201,7 @@ class _Splitter:
         return tuple(result)
 
 
-# --- the next trip ----------------------------------------------------------------------------------------------------
+# --- the next iteration ---------------------------------------------------------------------------------------------
 
 
 class _Recycler:
@@ -238,7 +239,7 @@ class _Recycler:
         if not fills or loop.unroll:
             return [_with_body(loop, self.body(loop.body))]
         self.done.update(fills)
-        # Of a single trip there is no second one to begin with.
+        # Of a single iteration there is no second one to begin with.
         is_single = less(loop.start + loop.step, loop.stop) is FALSE
         ahead = 2 if self._may_be_twice(loop, fills) and not is_single else 1
         following: Int = loop.symbol + ahead * loop.step
@@ -251,13 +252,13 @@ class _Recycler:
         if not _pieces(loop.body[closes], fills):
             pieces = 0
         first: tuple[Stmt, ...] = ()
-        for trip in range(ahead):
-            at = loop.start + trip * loop.step
+        for iteration in range(ahead):
+            at = loop.start + iteration * loop.step
             begun = substitute_symbols(tuple(fills.values()), {loop.symbol: at})
-            if trip:
+            if iteration:
                 begun = tuple(_tested(s, less(at, loop.stop)) for s in begun)
             begun = _together(begun) if pieces else (*begun, AsyncCommit())
-            first += _placed(begun, fills, trip) if ahead > 1 else begun
+            first += _placed(begun, fills, iteration) if ahead > 1 else begun
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
         names = ", ".join(b.name for b in fills)
@@ -274,7 +275,7 @@ class _Recycler:
                 continue
             if k == opens:
                 inner.append(AsyncWait(ahead - 1, f"{names} is there"))
-            # No copy is written for a trip that there never is: its places may lie outside of the input.
+            # No copy is written for an iteration that there never is: its places may lie outside of the input.
             for b in (b for b in fills if last[b] == k and is_next is not FALSE):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
                 fused = _fuse(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
@@ -296,7 +297,7 @@ class _Recycler:
         return [*(Allocate(b) for b in places.values()), *substitute_buffers(made, places)]
 
     def _may_be_twice(self, loop: For, fills: Mapping[Buffer, Stmt]) -> bool:
-        """Whether all that a loop copies may have two places: trips are counted from 0, and nothing else writes there."""
+        """Whether all that a loop copies may have two places: iterations are counted from 0, and nothing else writes there."""
         if not all(b.name in self.twice for b in fills) or loop.start is not ZERO or loop.step is not ONE:
             return False
         reads = [s for s in walk(loop.body) if any(_reads_itself(s, b) for b in fills)]
@@ -346,8 +347,8 @@ def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | in
 
 
 def _in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, at_once: int = 1) -> list[Stmt]:
-    """The trips of a loop, `at_once` of them behind the wait for their own copies. `later`: groups for another trip behind
-    them."""
+    """The iterations of a loop, `at_once` of them behind the wait for their own copies. `later`: groups for another
+    iteration behind them."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
     for first in range(0, pieces, at_once):
@@ -366,18 +367,19 @@ def _at_once(tested: bool, pieces: int) -> int:
 
 
 def _pieces(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
-    """How many trips a loop makes that reads of all buffers, in each, what a trip of their fills copies; 0 if it is no such."""
+    """How many iterations a loop makes that reads of all buffers, in each, what an iteration of their fills copies; 0
+    if it is no such."""
     if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
         return 0
-    trips = reader.stop.value
-    if not 2 <= trips <= MOST_PIECES:
+    iterations = reader.stop.value
+    if not 2 <= iterations <= MOST_PIECES:
         return 0
     alike = all(_reads(reader, b) and _fuse(reader, f, b, lambda s: s) is not None for b, f in fills.items())
-    return trips if alike else 0
+    return iterations if alike else 0
 
 
 def _together(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """One loop for loops that make the same trips; the copies of each trip are a group."""
+    """One loop for loops that make the same iterations; the copies of each iteration are a group."""
     loop = fills[0]
     assert isinstance(loop, For)
     body = list(loop.body)

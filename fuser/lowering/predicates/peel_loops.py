@@ -1,11 +1,11 @@
-"""Test the end of an unrolled loop in its last trip only.
+"""Test the end of an unrolled loop in its last iteration only.
 
 Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known to be 257 or more, and t below 32
 After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
 
 A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
-only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks
-for. Loops of two trips are left alone, and those in which lanes do something together.
+only the last iteration can fail its tests, the others have none. What bounds an extent from below is a fact that a
+schedule asks for. Loops of two iterations are left alone, and those in which lanes do something together.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fuser.ir.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 
-LEAST_TRIPS = 3
-"""Trips of a loop of which most lose their tests when the last is taken out."""
+LEAST_ITERATIONS = 3
+"""Iterations of a loop of which most lose their tests when the last is taken out."""
 
 
 def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
-    """Take the last trip out of every unrolled loop whose other trips pass tests that it may fail.
+    """Take the last iteration out of every unrolled loop whose other iterations pass tests that it may fail.
 
     Loops whose tests are hoisted are left as they are. `proofs` is told that the tests left out hold.
     """
@@ -44,10 +44,10 @@ def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[
 def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return [loop]
-    trips = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(trips) < LEAST_TRIPS or any(map(is_collective, walk(loop.body))):
+    iterations = range(loop.start.value, loop.stop.value, loop.step.value)
+    if len(iterations) < LEAST_ITERATIONS or any(map(is_collective, walk(loop.body))):
         return [loop]
-    before = const(trips[-2])
+    before = const(iterations[-2])
     passed = {
         part
         for part in predicate_parts(loop.body)
@@ -57,9 +57,9 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     }
     if not passed:
         return [loop]
-    last = const(trips[-1])
+    last = const(iterations[-1])
     given = less(loop.symbol, last)
-    claim_passed(proofs, "peel_loops", "test of all trips but the last", dict.fromkeys(passed, given))
+    claim_passed(proofs, "peel_loops", "test of all iterations but the last", dict.fromkeys(passed, given))
     ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
     return [
         For(loop.symbol, loop.start, last, loop.step, drop_tests(loop.body, passed), True),

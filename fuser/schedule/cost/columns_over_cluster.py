@@ -26,7 +26,7 @@ EXPOSED = 0.75
 """The part of the arithmetic that is not done while other data comes."""
 
 TURN = 0.55
-"""What a further turn of loads adds, which wait for one another, of the time that a block waits for memory."""
+"""What a further iteration of loads adds, which wait for one another, of the time that a block waits for memory."""
 
 OF_WARP = 52
 """Cycles that a warp more takes until all of a block have joined what they found."""
@@ -70,13 +70,13 @@ class Work:
 @record
 class ColumnShape:
     """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread in
-    each of `turns`; `time` is what all should take."""
+    each of `iterations`; `time` is what all should take."""
 
     across: int
     along: int
     sharing: int
     unroll: int
-    turns: int
+    iterations: int
     time: float
 
 
@@ -101,8 +101,8 @@ def shape_time(
     moving = max(per_sm * share / (RATE_IN_COLUMNS * device.sm_rate), of_device)
     instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
     issued = accesses * work.vector * instructions * device.issue_time * warps * EXPOSED
-    turns = -(-accesses // MOST_AT_ONCE)
-    waiting += TURN * device.first_to_last * (turns - 1) + OF_WARP * warps * device.cycle
+    iterations = -(-accesses // MOST_AT_ONCE)
+    waiting += TURN * device.first_to_last * (iterations - 1) + OF_WARP * warps * device.cycle
     return moving + _narrow(work, across, device) + issued + waiting
 
 
@@ -132,7 +132,7 @@ def choose_cluster_shape(
 
     widest        bytes of the widest element of a row
     registers_of  registers of a thread by its accesses in flight
-    kept_bytes    of shared memory, for an access of a turn that is not the last one; 0 if nothing is kept
+    kept_bytes    of shared memory, for an access of an iteration that is not the last one; 0 if nothing is kept
     """
     best: ColumnShape | None = None
     accesses = -(-work.columns // work.vector)
@@ -186,10 +186,10 @@ def _shape(
     threads = across * along
     rows = -(-work.rows // sharing)
     accesses = -(-rows // along)
-    turns = -(-accesses // MOST_AT_ONCE)
-    unroll = max(2, -(-accesses // turns))
+    iterations = -(-accesses // MOST_AT_ONCE)
+    unroll = max(2, -(-accesses // iterations))
     registers = registers_of[unroll]
-    kept = (turns - 1) * unroll * threads * kept_bytes
+    kept = (iterations - 1) * unroll * threads * kept_bytes
     # What a block has of each column is told all others of its cluster.
     exchanged = work.joined.room(across, along, work.vector, sharing * across)
     shared = kept + OF_COLUMN_THREAD * threads
@@ -212,7 +212,7 @@ def _shape(
     waiting = _cluster_waits(sharing, device) + BESIDE * device.cluster_start * (at_once - 1)
     mean = min(tiles / fit, at_once)
     time = waves * shape_time(work, across, along, sharing, busy, at_once, waiting, device, mean)
-    return ColumnShape(across, along, sharing, unroll, turns, time)
+    return ColumnShape(across, along, sharing, unroll, iterations, time)
 
 
 A_FEW_MORE = 1.25

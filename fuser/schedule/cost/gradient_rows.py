@@ -1,4 +1,5 @@
-"""Rows of gradients in shared memory, two trips ahead, where blocks have rows of their own: what fits, and how long it takes.
+"""Rows of gradients in shared memory, two iterations ahead, where blocks have rows of their own: what fits, and how
+long it takes.
 
 Registers then hold sums of columns and what they are made of alone, so that rows fit which do not in registers, and two rows of
 each processor are always on their way. All times are microseconds, as measured on an H200 (benchmarks/NOTES.md).

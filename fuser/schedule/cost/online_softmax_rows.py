@@ -18,13 +18,14 @@ from fuser.records import record
 from fuser.schedule.cost.plan_reduction import ceil_div
 
 ELEMENT, TESTED_ELEMENT = 3.7, 16.6
-"""Instructions of a warp for an element of each thread; in a turn that is not whole, whether the element is there or not."""
+"""Instructions of a warp for an element of each thread; in an iteration that is not whole, whether the element is there
+or not."""
 ACCESS, TURN, ROW = 2.75, 20.5, 112.0
-"""Instructions of a warp for an access, for a turn, and for its rows once a row."""
+"""Instructions of a warp for an access, for an iteration, and for its rows once a row."""
 STEP, ACROSS = 7.1, 27.0
 """Of a step that halves the threads with results of their own, and of passing those of warps through shared memory."""
 WORK = 15.75
-"""Cycles that a turn takes for an element of a thread, beside the wait for memory."""
+"""Cycles that an iteration takes for an element of a thread, beside the wait for memory."""
 GROUP, GROUP_TIME = 13.7, 135
 """Instructions and cycles of an access whose elements are folded by themselves, as those of longer turns are."""
 STEP_TIME, ACROSS_TIME, ROW_TIME = 73.5, 240, 332
@@ -43,8 +44,8 @@ NARROW = 11.6
 OVERLAP = 2.7
 """Power of a mean that says how far memory, instructions and latencies hide one another."""
 REGISTERS, OF_GROUPS, OF_TRIPS = 24, 20, 5
-"""Of a thread, beside one for each element of a turn; what those take whose accesses are folded one after another; and as many
-more where blocks go over the rows."""
+"""Of a thread, beside one for each element of an iteration; what those take whose accesses are folded one after
+another; and as many more where blocks go over the rows."""
 
 THREADS = (2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512)
 BLOCK_THREADS = (128, 256, 512)
@@ -53,7 +54,7 @@ BLOCKS = (0, 2, 4, 8, 16)
 FEW_TURNS, LEAST_REST = 4, 0.002
 """Lots of rows of a block up to which blocks keep step, and the part of them that a last one may be late with."""
 HELD, MOST_HELD = 32, 64
-"""Elements of a turn that a thread holds together, and of 16 bits that it may read in one."""
+"""Elements of an iteration that a thread holds together, and of 16 bits that it may read in one."""
 LEAST_BYTES = 16
 """Of a row that threads side by side read: half of what memory reads together."""
 LEAST_OF_VECTORS = 4
@@ -91,8 +92,10 @@ def choose_online_softmax_rows(
         if not least <= threads <= max(least, steps) or fewest[-1] > MOST_TURNS:
             continue
         moving = read_time * (1.0 + NARROW / (min(threads, steps) * vector * itemsize))
-        # As few turns as registers allow, and one more, which may leave none partly filled.
-        for unroll in sorted({ceil_div(steps, threads * (turns + more)) for turns in fewest for more in (0, 1)}):
+        # As few iterations as registers allow, and one more, which may leave none partly filled.
+        for unroll in sorted(
+            {ceil_div(steps, threads * (iterations + more)) for iterations in fewest for more in (0, 1)}
+        ):
             slots, latency = _of_row(steps, vector, threads, unroll, device)
             issuing = rows * threads / WARP * slots * issue_time / device.sm_count
             if best is not None and post + _mean(issuing, moving) >= best.time:
@@ -109,11 +112,13 @@ def choose_online_softmax_rows(
                     if (each and blocks >= found) or blocks > most_blocks:
                         continue
                     resident = _resident(taken + (OF_TRIPS if each else 0), size, device)
-                    turns = found / min(blocks, device.sm_count * resident)
+                    iterations = found / min(blocks, device.sm_count * resident)
                     each_time = latency if each else latency + NEXT_BLOCK * cycle
                     # The SM with most blocks is done last, if each has few.
-                    uneven = ceil_div(blocks, device.sm_count) * device.sm_count / blocks if turns <= 1 else 1.0
-                    time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * cycle * ceil_div(blocks, size)
+                    uneven = ceil_div(blocks, device.sm_count) * device.sm_count / blocks if iterations <= 1 else 1.0
+                    time = _over_iterations(iterations, issuing * uneven, moving, each_time) + JOIN * cycle * ceil_div(
+                        blocks, size
+                    )
                     time += post if blocks <= MOST_POSTING else last
                     if best is None or time < best.time:
                         best = OnlineSoftmaxRows(threads, unroll, rows_per_block, blocks if each else 0, time)
@@ -131,29 +136,31 @@ def _resident(registers: int, size: int, device: DeviceInfo) -> int:
 
 def _of_row(steps: int, vector: int, threads: int, unroll: int, device: DeviceInfo) -> tuple[float, float]:
     """Instructions of each warp, and time of a block, for the rows that it has at once."""
-    turns, whole, elements = ceil_div(steps, threads * unroll), steps // (threads * unroll), unroll * vector
+    iterations, whole, elements = ceil_div(steps, threads * unroll), steps // (threads * unroll), unroll * vector
     inside, over = _halvings(min(threads, WARP)), _halvings(ceil_div(threads, WARP))
-    slots = (whole * ELEMENT + (turns - whole) * TESTED_ELEMENT) * elements + turns * (TURN + ACCESS * unroll)
+    slots = (whole * ELEMENT + (iterations - whole) * TESTED_ELEMENT) * elements + iterations * (TURN + ACCESS * unroll)
     slots += ROW + STEP * inside
     if elements > HELD:
-        slots += turns * unroll * GROUP
-    cycles = turns * WORK * elements + ROW_TIME + STEP_TIME * inside
-    cycles += turns * unroll * GROUP_TIME if elements > HELD else 0.0
+        slots += iterations * unroll * GROUP
+    cycles = iterations * WORK * elements + ROW_TIME + STEP_TIME * inside
+    cycles += iterations * unroll * GROUP_TIME if elements > HELD else 0.0
     if over:
         slots += ACROSS + STEP * over
         cycles += ACROSS_TIME + STEP_TIME * over
-    return slots, turns * device.latencies.dram_ns / 1e3 + cycles * device.cycle
+    return slots, iterations * device.latencies.dram_ns / 1e3 + cycles * device.cycle
 
 
-def _in_turns(turns: float, issuing: float, moving: float, latency: float) -> float:
+def _over_iterations(iterations: float, issuing: float, moving: float, latency: float) -> float:
     """Of blocks that take so many lots of rows one after another. Few of them keep step: a last one that only some of them have
     takes as long as memory answers one, though it has little to read."""
-    if turns >= FEW_TURNS:
-        return _mean(issuing, moving, turns * latency) + latency / 2
-    whole = math.floor(turns)
-    rest = turns - whole
-    time = whole * _mean(issuing / turns, moving / turns, latency)
-    return time + (_mean(issuing * rest / turns, moving * rest / turns, latency) if rest > LEAST_REST else 0.0)
+    if iterations >= FEW_TURNS:
+        return _mean(issuing, moving, iterations * latency) + latency / 2
+    whole = math.floor(iterations)
+    rest = iterations - whole
+    time = whole * _mean(issuing / iterations, moving / iterations, latency)
+    return time + (
+        _mean(issuing * rest / iterations, moving * rest / iterations, latency) if rest > LEAST_REST else 0.0
+    )
 
 
 def _mean(*times: float) -> float:

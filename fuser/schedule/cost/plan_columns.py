@@ -30,7 +30,7 @@ _ROWS_OF_FEW = 4
 # Turns of a block that take as long as sharing the work with others, of plain sums and of statistics or sums in Double.
 _TURNS = 2.5
 _TURNS_OF_HEAVY = 4.5
-# Threads along the rows of statistics that are done in a turn, and rows that are so few.
+# Threads along the rows of statistics that are done in an iteration, and rows that are so few.
 _BRIEF_THREADS = 16
 BRIEF_ROWS = _BRIEF_THREADS * MAX_UNROLL
 # Parts of a column's sum that one block joins in about the time in which others read what they are of (H200: f32 100003x64 with
@@ -40,7 +40,8 @@ _MOST_PARTS = 66
 # have statistics of Floats, and most threads of a block for a column.
 _BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 1.35, 1536, 16
 # Turns of the only block of an SM from which on a second one is worth its joining (H200: var_mean f64 18901x257 23.4 us in ten
-# turns of one block and 22.6 in five of two; 58498x64 columns, in seven turns of two, 19.0, of twice the threads 21.4).
+# iterations of one block and 22.6 in five of two; 58498x64 columns, in seven iterations of two, 19.0, of twice the
+# threads 21.4).
 _TURNS_OF_MANY = 4
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
@@ -83,7 +84,7 @@ def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> Red
         and space.reduced <= _ROWS_OF_FEW * LONG_BLOCK // WARP
         and columns < 2 * WARP * device.sm_count
     ):
-        return _plan_turn(space, device, columns)
+        return _plan_iteration(space, device, columns)
     if space.brief:
         return _plan_brief(space, device, columns)
     wanted = device.sm_count
@@ -165,9 +166,10 @@ def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionP
     return ReductionPlan(along, across, 1, unroll, reasons)
 
 
-def _plan_turn(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
-    """Little data, read element by element: a turn of a few rows a thread. All threads of a warp have the same rows, so that
-    they test them alike and need no exchange (H200: f64 31x257 in warps of four rows 8.2 us, of one 4.5)."""
+def _plan_iteration(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Little data, read element by element: an iteration of a few rows a thread. All threads of a warp have the same
+    rows, so that they test them alike and need no exchange (H200: f64 31x257 in warps of four rows 8.2 us, of one
+    4.5)."""
     along = power_of_two(ceil_div(space.reduced, _ROWS_OF_FEW), 1, LONG_BLOCK // WARP)
     unroll = even_unroll(ceil_div(space.reduced, along), MAX_UNROLL)
     reasons = (
@@ -207,7 +209,7 @@ def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
         # threads of an SM that ask for 32 KB, 28.1 where they asked for 64).
         of_each = max(RESIDENT // (along * across), round(wanted / device.sm_count), 1)
         if space.heavy:
-            # Statistics take long to join: a second block on an SM has to save some turns.
+            # Statistics take long to join: a second block on an SM has to save some iterations.
             of_each = 1 + (space.reduced * blocks >= _TURNS_OF_MANY * device.sm_count * along * unroll)
         grid = max(1, of_each * device.sm_count // blocks)
         grid = min(grid, max(1, space.reduced // (along * unroll)))
@@ -223,8 +225,9 @@ def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
 
 
 def _plan_brief(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
-    """Statistics of few rows and little data: a turn of sixteen threads for each column, with short accesses, so that threads
-    have few results to join, one after another (H200: f32 144x7168 7.6 -> 6.9 us, f64 167x1000 7.1 -> 6.6)."""
+    """Statistics of few rows and little data: an iteration of sixteen threads for each column, with short accesses, so
+    that threads have few results to join, one after another (H200: f32 144x7168 7.6 -> 6.9 us, f64 167x1000 7.1 ->
+    6.6)."""
     across = LINE if ceil_div(columns, 2 * LINE) < device.sm_count else 2 * LINE
     unroll = even_unroll(ceil_div(space.reduced, _BRIEF_THREADS), MAX_UNROLL)
     reasons = (
@@ -238,7 +241,7 @@ def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
     """Accesses side by side in a block that has all of its columns' rows to itself, though SMs stay idle; 0 where several
     blocks should share them.
 
-    Blocks that publish, wait for the last one and join take as long as some turns of a block.
+    Blocks that publish, wait for the last one and join take as long as some iterations of a block.
     """
     line = _line(space)
     # Statistics take so long to join that half a line is better than half of the SMs (H200: f64 314x1000 8.5 us, 7.5).
@@ -247,9 +250,9 @@ def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
     if space.heavy and ceil_div(columns, across) * 10 >= device.sm_count * 19:
         # An SM has one such block at a time.
         across *= 2
-    turns = space.reduced / (unroll * (LONG_BLOCK // across))
+    iterations = space.reduced / (unroll * (LONG_BLOCK // across))
     most = _TURNS_OF_HEAVY if space.heavy or space.exact else _TURNS
-    return across if turns <= most and across <= columns else 0
+    return across if iterations <= most and across <= columns else 0
 
 
 def _line(space: Space) -> int:

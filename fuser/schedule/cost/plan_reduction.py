@@ -36,7 +36,7 @@ _LONGEST_BLOCK, _LEAST_OF_LONGER = 1024, 7
 _HELD_BLOCK = 128
 # Threads along a row of which there are few, and accesses of each.
 _FEW, _FEW_WIDE, _FEW_ACCESSES = 1024, 256, 2
-# Blocks of a cluster that share a reduction, and accesses of their threads in a turn.
+# Blocks of a cluster that share a reduction, and accesses of their threads in an iteration.
 _MOST_CLUSTER = 16
 _CLUSTER_ACCESSES = 7
 # Accesses of one row of exponentials from which blocks post what they have to the last of them, and threads of those blocks, by
@@ -47,7 +47,7 @@ _LEAST_POSTED, _POSTING = 8192, (256, 512)
 _MOST_TURNS = 4
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
-# Blocks of a sum of all elements that have a turn each: so many or more, and no more.
+# Blocks of a sum of all elements that have an iteration each: so many or more, and no more.
 _LEAST_OF_ONE_TURN, _MOST_OF_ONE_TURN = 2048, 1 << 15
 # Turns of a block that is one of two on its SM in turn.
 _LEAST_TURNS = 4
@@ -121,12 +121,12 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
             # No block waits for reads of a second turn (H200: f32 8192x8192 74 -> 70 us, bf16 100003x3072 151.6 -> 149.4).
             reasons.append(f"{of_one_iteration} of them, so that each has one turn")
             return ReductionPlan(threads, rows, 2, unroll, tuple(reasons), one_iteration=True)
-    turns = ceil_div(steps, grid * threads)
-    if grid > 1 and not cluster and turns == 2 and not (space.heavy or space.held):
+    iterations = ceil_div(steps, grid * threads)
+    if grid > 1 and not cluster and iterations == 2 and not (space.heavy or space.held):
         # Half as many threads have fewer parts to join (H200: f32 1497x257 7.0 -> 6.4 us).
-        threads, turns = threads // 2, 2 * turns
+        threads, iterations = threads // 2, 2 * iterations
     even = cluster or grid == 1
-    unroll = even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, MAX_UNROLL))
+    unroll = even_unroll(iterations, unroll) if even else min(unroll, power_of_two(iterations, 1, MAX_UNROLL))
     reasons.append(flight_words(space, device, unroll))
     two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
     # What is held takes many registers: where all SMs have a block of their own, there must be room for a second.
@@ -210,8 +210,8 @@ def _cluster(space: Space, device: DeviceInfo, steps: int) -> int:
     wanted = 1
     while wanted < most and wanted * space.kept < 2 * device.sm_count:
         wanted *= 2
-    turns = ceil_div(steps, wanted * BLOCK * _CLUSTER_ACCESSES)
-    return wanted if wanted > 1 and turns <= 1 + (wanted * space.kept >= device.sm_count) else 0
+    iterations = ceil_div(steps, wanted * BLOCK * _CLUSTER_ACCESSES)
+    return wanted if wanted > 1 and iterations <= 1 + (wanted * space.kept >= device.sm_count) else 0
 
 
 def _cluster_at_once(space: Space, device: DeviceInfo, steps: int, unroll: int) -> int:
@@ -220,10 +220,10 @@ def _cluster_at_once(space: Space, device: DeviceInfo, steps: int, unroll: int) 
     wanted = 1
     while wanted * 2 <= min(_MOST_CLUSTER, device.max_cluster) and wanted * 2 * space.kept <= device.sm_count:
         wanted *= 2
-    turns = ceil_div(steps, wanted * LONG_BLOCK * unroll)
+    iterations = ceil_div(steps, wanted * LONG_BLOCK * unroll)
     # Half of the SMs read about as fast as all of them.
     is_busy = 2 * wanted * space.kept > device.sm_count
-    return wanted if wanted > 1 and (is_busy or turns <= _MOST_TURNS) else 0
+    return wanted if wanted > 1 and (is_busy or iterations <= _MOST_TURNS) else 0
 
 
 def _bucketed(wanted: int, blocks: int) -> int:

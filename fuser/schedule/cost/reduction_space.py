@@ -45,7 +45,7 @@ class Space:
     misaligned      accesses begin anywhere: each of them is two
     is_plain        one sum or extreme of aligned accesses: those on their way are most of the registers of a thread
     by_element      columns of rows that begin anywhere, read one element at a time
-    brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
+    brief           statistics of so few rows that a thread sees its own in one iteration, of short accesses
     joined          what a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
@@ -107,7 +107,7 @@ def most_in_flight(space: Space) -> int:
 
 
 def even_unroll(steps: int, most: int) -> int:
-    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last turn fullest.
+    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last iteration fullest.
 
     Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
     """
@@ -127,7 +127,7 @@ def is_full(space: Space, unroll: int) -> bool:
 
 def parts_of(wanted: int, steps: int, turn: int) -> int:
     """Blocks that share a reduction of `steps`, of which a block makes `turn` at a time: `wanted`, or so many fewer that each
-    has a quarter of a turn to do."""
+    has a quarter of an iteration to do."""
     parts = wanted
     while parts > 1 and parts * turn > 4 * steps:
         parts //= _FEWER

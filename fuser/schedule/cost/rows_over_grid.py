@@ -146,7 +146,7 @@ def expected_time(
     if in_group and in_shared and trips > 1:
         working *= PIECEWISE
     waiting = latency + row.exchanges * exchange
-    # One trip works while its bytes come. In several, a block stands still in each, unless others have its SM meanwhile.
+    # One iteration works while its bytes come. In several, a block stands still in each, unless others have its SM meanwhile.
     return max(moving, working) + waiting if trips == 1 else trips * (moving + (working + waiting) / overlap)
 
 
@@ -187,7 +187,7 @@ def choose_grid_shape(
             groups = min(rows, min(resident, most_resident) * device.sm_count // sharing)
             if groups < 1:
                 continue
-            # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
+            # Rows in registers are waited for in each iteration: what clusters cannot hold may do that, others had better not.
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
                 continue
             # Rows that are all there take as long as a thread for its accesses, however fast these are.
@@ -207,7 +207,7 @@ def group_time(
     """Of rows over `groups` groups of `sharing` blocks, whose threads have `batch` accesses."""
     per_sm = -(-groups * sharing // device.sm_count)
     # Rows of Doubles are in the same stage at the same time, as are those of pairs of Floats (H200: batch norm f32
-    # 32x64x56x56, four blocks of an SM in two trips, 31.6 us).
+    # 32x64x56x56, four blocks of an SM in two iterations, 31.6 us).
     overlap = 1 if row.is_double or row.is_exact else min(per_sm, groups)
     return expected_time(
         row,

@@ -37,13 +37,14 @@ _SHARE_OF_CACHE = 2
 
 @record
 class _Shape:
-    """Threads of a block along the kept and the reduced dims, blocks that share a column, waves of blocks, and their turns."""
+    """Threads of a block along the kept and the reduced dims, blocks that share a column, waves of blocks, and their
+    iterations."""
 
     across: int
     along: int
     parts: int
     waves: int
-    turns: int
+    iterations: int
 
 
 def plan_written_columns(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
@@ -54,7 +55,7 @@ def plan_written_columns(space: Space, device: DeviceInfo, columns: int) -> Redu
     # join (H200: gelu_bwd bf16 100003x256 in 264 blocks of 16 accesses side by side 51.8 us, of 8 56.3).
     widths = (WARP,) if space.ragged else (WARP // 2, WARP, LINE)
     shapes = [_shape(space, device, rows, columns, power_of_two(columns, 1, width), unroll) for width in widths]
-    best = min(shapes, key=lambda s: s.turns)
+    best = min(shapes, key=lambda s: s.iterations)
     unroll = even_unroll(ceil_div(ceil_div(rows, best.parts), best.along), unroll)
     reasons = [
         f"{columns} accesses a row, written as well: {best.across} threads along the kept dims, "
@@ -76,7 +77,7 @@ def _shape(space: Space, device: DeviceInfo, rows: int, columns: int, across: in
     turn = along * unroll
     lines = max(1, ceil_div(columns, across))
     resident = max(1, min(RESIDENT, device.max_threads_per_sm) // (along * across)) * device.sm_count
-    # A part is a turn at least; its loads wait as often as those that join all parts.
+    # A part is an iteration at least; its loads wait as often as those that join all parts.
     most = max(1, min(ceil_div(rows, turn), math.isqrt(rows // unroll)))
     least = min(most, _least_parts(space, device, rows, turn, unroll)) if space.ragged else 1
 
@@ -87,9 +88,9 @@ def _shape(space: Space, device: DeviceInfo, rows: int, columns: int, across: in
 
     best = found(least)
     waves, parts = best.waves, least
-    while parts < most and waves * (_JOIN + 1) < best.turns:
+    while parts < most and waves * (_JOIN + 1) < best.iterations:
         parts = max(least, min(most, waves * resident // lines))
-        best = min(best, found(parts), key=lambda s: s.turns)
+        best = min(best, found(parts), key=lambda s: s.iterations)
         waves += 1
     return best
 
@@ -103,9 +104,9 @@ def _rounded(rows: int) -> int:
 def _least_parts(space: Space, device: DeviceInfo, rows: int, turn: int, unroll: int) -> int:
     """Parts of a column of which the resident blocks move no more than L2 holds.
 
-    They are whole turns, since the rest of one tests each access, and no fewer than the join takes.
+    They are whole iterations, since the rest of one tests each access, and no fewer than the join takes.
     """
     at_once = device.sm_count * device.max_threads_per_sm * unroll
     moved = at_once * (space.bytes_per_step + space.vector * space.written)
-    turns = max(_JOIN, device.l2_bytes // _SHARE_OF_CACHE // moved)
-    return ceil_div(rows, turns * turn)
+    iterations = max(_JOIN, device.l2_bytes // _SHARE_OF_CACHE // moved)
+    return ceil_div(rows, iterations * turn)

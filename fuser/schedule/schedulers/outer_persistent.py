@@ -47,14 +47,14 @@ OWN_REGISTERS = 40
 ADDRESS_REGISTERS = 2
 """Registers of an address: rows lie a stride apart that is known only at run time."""
 UNROLLS = (8, 7, 6, 4, 2, 1)
-"""Accesses in flight of a thread, where a turn of them stays on chip: as many turns as fit."""
+"""Accesses in flight of a thread, where an iteration of them stays on chip: as many iterations as fit."""
 OTHER_UNROLLS = (8, 4, 2, 1)
 """The same where none does."""
 SLACK_BYTES = 1024
 """Of shared memory, for what is aligned and for flags."""
 WORTH = 0.95
 """The part of the time of a whole grid that a cluster is expected to take at most."""
-ONE_TURN = True
+ONE_ITERATION = True
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -76,7 +76,7 @@ class Columns:
 @record
 class OuterShape:
     """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread, the
-    rows of `kept` turns in shared memory."""
+    rows of `kept` iterations in shared memory."""
 
     across: int
     along: int
@@ -161,7 +161,7 @@ class OuterPersistentScheduler:
             or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
         ):
             made = _in_cluster(loops, near, work, keeps=keeps)
-            if near.turns == 1 and ONE_TURN:
+            if near.iterations == 1 and ONE_ITERATION:
                 groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, exactly=True)
                 if not isinstance(bounds, Refused):
@@ -172,7 +172,7 @@ class OuterPersistentScheduler:
         tiles = -(-columns // (shape.across * loops.vector))
         # Else no array is filled that could stay.
         stays = keeps and shape.unroll > 1
-        # Of one turn that is known to be the only one there is no loop: its rows stay where they are.
+        # Of one iteration that is known to be the only one there is no loop: its rows stay where they are.
         one_iteration = stays and rows <= shape.sharing * shape.along * shape.unroll
         one_iteration = one_iteration and all(g.extent.is_const for g in reduced)
         reasons = (
@@ -182,9 +182,9 @@ class OuterPersistentScheduler:
             f"{shape.in_flight} bytes in flight per SM",
             "the blocks wait for one another and go over their rows again"
             + (", from the last to the first" if goes_back else ""),
-            "all rows are those of one turn, and stay in registers"
+            "all rows are those of one iteration, and stay in registers"
             if one_iteration
-            else f"the rows of the first {shape.kept} turns stay in shared memory, those of the last in registers"
+            else f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
             if stays
             else "no rows stay on chip",
         )
@@ -242,7 +242,7 @@ class OuterPersistentScheduler:
 
 
 def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps: bool) -> OuterPersistentParams:
-    """All rows of a block stay on chip where they may: the last turn in registers, those before it in shared memory."""
+    """All rows of a block stay on chip where they may: the last iteration in registers, those before it in shared memory."""
     tiles = -(-work.columns // (shape.across * work.vector))
     made = replace(
         loops,
@@ -256,10 +256,10 @@ def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps
     reasons = (
         f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster "
         f"share the rows of each, {shape.along} threads of a block",
-        f"{shape.turns} turns of {shape.unroll} accesses; about {shape.time:.1f} us",
+        f"{shape.iterations} iterations of {shape.unroll} accesses; about {shape.time:.1f} us",
         "all rows stay on chip" if keeps else "no rows stay on chip",
     )
-    kept = shape.turns - 1 if keeps else 0
+    kept = shape.iterations - 1 if keeps else 0
     return OuterPersistentParams(made, 0, kept_iterations=kept, last_in_registers=keeps, reasons=reasons)
 
 
@@ -319,8 +319,8 @@ def choose_outer_shape(
             in_flight = thread.loaded * threads * unroll
             kept = 0
             if thread.keeps and unroll > 1:
-                turns = -(-rows // (sharing * along * unroll))
-                kept = _kept_iterations(thread, across, along, turns, in_flight, device)
+                iterations = -(-rows // (sharing * along * unroll))
+                kept = _kept_iterations(thread, across, along, iterations, in_flight, device)
             shape = OuterShape(across, along, sharing, unroll, registers, in_flight, kept)
             key = min(in_flight, device.bytes_in_flight), kept * in_flight + in_flight if thread.keeps else 0, -unroll
             if best is None or key > best[0]:
@@ -333,12 +333,13 @@ def choose_outer_shape(
 
 
 def _evened(shape: OuterShape, rows: int, thread: Columns) -> OuterShape:
-    """The same turns, each of as many accesses, where all rows stay on chip: the last turn tests rows that are missing, and
-    loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6, not 8 + 4: 0.4 us)."""
+    """The same iterations, each of as many accesses, where all rows stay on chip: the last iteration tests rows that
+    are missing, and loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6,
+    not 8 + 4: 0.4 us)."""
     accesses = -(-rows // (shape.sharing * shape.along))
-    turns = -(-accesses // shape.unroll)
-    unroll = max(2, -(-accesses // turns))
-    if shape.kept != turns - 1 or shape.unroll < 2 or unroll >= shape.unroll:
+    iterations = -(-accesses // shape.unroll)
+    unroll = max(2, -(-accesses // iterations))
+    if shape.kept != iterations - 1 or shape.unroll < 2 or unroll >= shape.unroll:
         return shape
     in_flight = shape.in_flight // shape.unroll * unroll
     return replace(shape, unroll=unroll, registers=_registers(thread, unroll), in_flight=in_flight)
@@ -348,14 +349,16 @@ def _registers(thread: Columns, unroll: int) -> int:
     return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
 
 
-def _kept_iterations(thread: Columns, across: int, along: int, turns: int, in_flight: int, device: DeviceInfo) -> int:
+def _kept_iterations(
+    thread: Columns, across: int, along: int, iterations: int, in_flight: int, device: DeviceInfo
+) -> int:
     """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
     # What is on its way has a place in the part of the first-level cache that shared memory never takes: without it batch norm
     # takes 105.9 us instead of 102.4 on an H200, though more is kept.
     cached = device.l1_bytes - in_flight
     used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES
     room = min(cached - used, device.shared_per_block_optin - max(used, _joining(thread, across, along)))
-    return max(0, min(turns - 1, room // in_flight))
+    return max(0, min(iterations - 1, room // in_flight))
 
 
 def _joining(thread: Columns, across: int, along: int) -> int:

@@ -1,7 +1,7 @@
 """Backward normalisations whose blocks have rows of their own: one pass over the rows, then the sums of all blocks.
 
-Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one trip),
-v, tx, ty, B:
+Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one
+iteration), v, tx, ty, B:
 
     pass    G -> grid_x, Z -> block_z, O/(G*Z*U) -> serial, U unrolled, I/(v*tx*ty*B) = 1, B unrolled, ty -> block_y,
             tx -> block_x, v -> vector
@@ -140,6 +140,6 @@ class RowsPass(InnerOuterPass):
 
 
 def parts_at_once(blocks: int, threads: int) -> int:
-    """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few turns, all nearly full."""
+    """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few iterations, all nearly full."""
     each = -(-blocks // threads)
     return -(-each // -(-each // MOST_PARTS_AT_ONCE))

@@ -21,8 +21,8 @@ N = symbol("n", 257, 288)
 A = Buffer("a", DataType.Float, MemoryType.local, const(9))
 
 
-def loop(*body: Stmt, trips: int = 9, unroll: bool = True, unswitch: bool = False) -> For:
-    return For(K, const(0), const(trips), const(1), body, unroll, unswitch)
+def loop(*body: Stmt, iterations: int = 9, unroll: bool = True, unswitch: bool = False) -> For:
+    return For(K, const(0), const(iterations), const(1), body, unroll, unswitch)
 
 
 def guarded(condition: Cond, role: Role = Role.predicate) -> If:
@@ -64,7 +64,7 @@ def test_what_the_last_trip_cannot_reach_is_gone() -> None:
         loop(guarded(less(32 * K + T, N)), BlockBarrier()),
         loop(guarded(less(T, N - 250))),  # the same in all trips
         loop(guarded(less(32 * K + T, symbol("m", 1, 288)))),
-        loop(guarded(less(32 * K + T, symbol("m", 33, 64))), trips=2),
+        loop(guarded(less(32 * K + T, symbol("m", 33, 64))), iterations=2),
     ],
 )
 def test_loops_that_stay(unchanged: For) -> None:

@@ -35,9 +35,9 @@ def test_shapes_fit(rows: int, columns: int) -> None:
     threads = shape.across * shape.along
     assert 2 <= shape.sharing <= H200.max_cluster
     assert shape.across * 16 >= 32 or columns <= 8, "no less than a sector of a row"
-    assert -(-rows // shape.sharing) <= shape.along * shape.unroll * shape.turns, "all rows have a place"
+    assert -(-rows // shape.sharing) <= shape.along * shape.unroll * shape.iterations, "all rows have a place"
     assert REGISTERS[shape.unroll] * threads <= H200.registers_per_sm
-    assert (shape.turns - 1) * shape.unroll * threads * 16 < H200.shared_per_block_optin
+    assert (shape.iterations - 1) * shape.unroll * threads * 16 < H200.shared_per_block_optin
 
 
 def test_a_device_without_clusters_has_no_shape() -> None:
