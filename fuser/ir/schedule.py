@@ -11,7 +11,7 @@ Grammar
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
               | ask_extent_within(dim, low, high) | ask_extent_divisible(dim, divisor) | ask_blocks_per_sm(count)
-              | set_cluster(type, size, exclusive)
+              | set_cluster(type, size)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected, limits) | inline_at(position, best_effort, selected)
 

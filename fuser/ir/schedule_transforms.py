@@ -159,11 +159,10 @@ class TransformVerbs(ScheduledFusion):
         self.blocks_per_sm = count
         self.records.append(Record("ask_blocks_per_sm", "", (count,)))
 
-    def set_cluster(self, parallel_type: ParallelType, size: int, exclusive: bool = False) -> None:
+    def set_cluster(self, parallel_type: ParallelType, size: int) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 
-        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. `exclusive`: each
-        block has a processor for itself, so that its threads may keep asking whether values have come. Raises
+        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. Raises
         SchedulingError for a type that is no grid axis, a size that is not 1 to 16, and a second cluster axis.
         """
         if not parallel_type.is_grid:
@@ -173,5 +172,4 @@ class TransformVerbs(ScheduledFusion):
         if self.cluster and parallel_type not in self.cluster:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}
-        self.exclusive = exclusive
-        self.records.append(Record("set_cluster", "", (parallel_type, size, exclusive)))
+        self.records.append(Record("set_cluster", "", (parallel_type, size)))

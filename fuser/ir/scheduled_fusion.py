@@ -151,7 +151,6 @@ class ScheduledFusion:
         # Inputs whose lines all threads of the launch together ask for before anything else.
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
-        self.exclusive = False
         self.kept_iterations: list[KeptIterations] = []
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.

@@ -133,7 +133,6 @@ def lower_fusion(
             context.threads,
             context.sizes,
             scheduled.cluster,
-            exclusive=scheduled.exclusive,
         ),
     )
     body = seen("expand_collectives", expanded.body)

@@ -179,16 +179,14 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
 def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:
     if params.in_grid:
         # The blocks of a row wait for one another, and all are there.
-        yield from _halves_and_doubles(params, "pieces", most=params.batch)
         return
     # As many elements of a row as before, or more: for its extents the row still fits.
     for threads, batch in ((params.threads * 2, -(-params.batch // 2)), (params.threads // 2, params.batch * 2)):
         if threads and _fits(device, threads, params.rows):
             yield replace(params, threads=threads, batch=batch)
-    if params.rows_per_thread == 1:
-        for rows in (params.rows * 2, params.rows // 2):
-            if rows and _fits(device, params.threads, rows) and not params.in_shared:
-                yield replace(params, rows=rows)
+    for rows in (params.rows * 2, params.rows // 2):
+        if rows and _fits(device, params.threads, rows) and not params.in_shared:
+            yield replace(params, rows=rows)
     if params.cluster == 1 and not params.in_shared and params.threads > _LEAST_BLOCK:
         for threads in (params.threads, params.threads // 2):
             if device.max_cluster > 1 and _fits(device, threads, params.rows) and params.rows == 1:
@@ -218,7 +216,7 @@ def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
-    if not params.one_iteration and not params.kept_iterations and not params.last_in_registers:
+    if not params.kept_iterations and not params.last_in_registers:
         for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
             yield replace(params, reduction=loops)
     if params.kept_iterations:

@@ -158,8 +158,6 @@ class ReductionParams:
     aligned_to     the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster        blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming      what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    latency_bound  as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at
-                   once, and of plain sums the accesses of a thread should not wait for registers
     one_iteration  as many blocks share a reduction as have one iteration each, whatever that number is (`grid_reduce`
                    is 2)
     reasons        why, in words; no part of what is compared
@@ -181,7 +179,6 @@ class ReductionParams:
     aligned_to: str = ""
     cluster: bool = False
     streaming: bool = False
-    latency_bound: bool = False
     one_iteration: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
@@ -190,18 +187,16 @@ class ReductionParams:
 class InnerPersistentParams:
     """A row in the registers of the threads along it, or in shared memory.
 
-    order       dims of the reference, slowest first
-    threads     threads of x along a row
-    rows        rows of a block (threads of y)
-    batch       accesses of a thread along the row
-    cluster     blocks that share a row
-    in_grid     blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
-    inputs_only whether costly values are computed again, too, and only the row tensors kept
+    order            dims of the reference, slowest first
+    threads          threads of x along a row
+    rows             rows of a block (threads of y)
+    batch            accesses of a thread along the row
+    cluster          blocks that share a row
+    in_grid          blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
+    inputs_only      whether costly values are computed again, too, and only the row tensors kept
     one_pass         whether maximum and sum of exponentials come from one pass and one exchange
     resident         blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves
                      room for
-    rows_per_thread  rows that each thread works on at once, which begin at the same place between aligned ones: what
-                     all rows share is read once for them
     in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
     funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
                      at any address
@@ -212,9 +207,6 @@ class InnerPersistentParams:
     bounds           (input, dim, low, high): extents for which the row fits
     misaligned       their accesses begin anywhere, and the ends of a row cut them
     aligned_to       the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
-    pieces           accesses of a thread that are waited for together, where blocks of a row meet in device memory
-    waits_by_piece   whether the first stage waits for a row in shared memory piece by piece, and not for all of it
-    exclusive        the blocks of a cluster have an SM each
     reasons          why, in words; no part of the kernel's key
     """
 
@@ -233,12 +225,8 @@ class InnerPersistentParams:
     aligned_to: str = ""
     one_pass: bool = False
     in_grid: int = 0
-    rows_per_thread: int = 1
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
-    pieces: int = 1
-    waits_by_piece: bool = False
-    exclusive: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -247,21 +235,14 @@ class OuterPersistentParams:
     """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
 
     reduction          the loops; `grid_reduce` blocks share the rows of some columns
-    blocks_per_sm      that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a
-                       column
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers  the rows of its last iteration stay in the registers that they were loaded into
-    one_iteration      the rows of a block are those of one iteration, and stay in the registers of its threads
-    bounds             (input, dim, low, high) of the reduced extents that are not known, for which that is so
     reasons            why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
-    blocks_per_sm: int
     kept_iterations: int = 0
     last_in_registers: bool = False
-    one_iteration: bool = False
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

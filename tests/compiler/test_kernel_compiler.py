@@ -27,10 +27,9 @@ from fuser.compiler.recorder import Recorder
 from fuser.errors import DefinitionTypeError
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
-from fuser.runtime.nvrtc import CompileResult, is_available
+from fuser.runtime.nvrtc import CompileResult
 from fuser.schedule.cost.scratch_budget import Joined
 from fuser.simulator.device import SimulatorDevice
-from tests.schedule.schedulers import test_chained_reduction as chained_reduction
 
 
 def test_devices() -> None:
@@ -44,23 +43,6 @@ def test_devices() -> None:
     assert kernel.launch_plan.ranks == (2, 1)
     with pytest.raises(DefinitionTypeError, match="device must be a DeviceInfo, a device or None, got str"):
         KernelCompiler("sm_80").compile(fd.fusion, inputs)
-
-
-@pytest.mark.skipif(not is_available(), reason="no NVRTC")
-def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
-    """ptxas aims at 32 registers of this one where it may choose, and spills eight bytes."""
-    define = chained_reduction.chosen_beside_normalised
-    arrays = chained_reduction.arrays_for(define, 2, 32_000, DataType.Double)
-    many = [np.empty([1500 if n == 2 else n for n in a.shape], a.dtype) for a in arrays]
-    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(
-        chained_reduction.fusion_of(define, DataType.Double), [chained_reduction.described(a) for a in many]
-    )
-    assert kernel.resources is not None
-    assert kernel.resources.spill_bytes == 0
-    assert kernel.min_blocks == 1
-    assert kernel.blocks_by is BlocksBy.spills
-    said = "compiled for 1 blocks a processor at least, because it spills with as many as ptxas chose"
-    assert said in resource_text(kernel)
 
 
 def asking_for_four_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +70,17 @@ def compiled(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int], **op
     return KernelCompiler(DeviceInfo.preset("H200"), **options).compile(fd.fusion, [np.ones((4, 6), np.float32)])
 
 
+def test_a_kernel_that_spills_is_compiled_for_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ptxas chose fewer registers than it needs."""
+    kernel = compiled(monkeypatch, lambda blocks: 0 if blocks == 1 else 8)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    assert kernel.min_blocks == 1
+    assert kernel.blocks_by is BlocksBy.spills
+    said = "compiled for 1 blocks a processor at least, because it spills with as many as ptxas chose"
+    assert said in resource_text(kernel)
+
+
 def test_blocks_that_a_schedule_asks_for_are_given_up_where_the_kernel_spills(monkeypatch: pytest.MonkeyPatch) -> None:
     asking_for_four_blocks(monkeypatch)
     kernel = compiled(monkeypatch, lambda blocks: 8 if blocks > 2 else 0)
@@ -106,6 +99,7 @@ def test_blocks_that_a_user_asks_for_stand(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_kernel_that_always_spills_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking_for_four_blocks(monkeypatch)
     kernel = compiled(monkeypatch, lambda _: 24)
     assert (kernel.min_blocks, kernel.blocks_by) == (4, BlocksBy.schedule)
     said = "spills 24 bytes; blocks a processor that were tried: 4, 3, 2, 1"

@@ -443,9 +443,9 @@ def test_the_same_kernel_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     find = KernelCompiler.candidates
 
     def with_twin(self: Any, segment: Any, bound: Any) -> Any:
-        """No row is in shared memory: there are no pieces to wait for."""
+        """No row is in shared memory: none passes through registers on its way there."""
         first, *rest = find(self, segment, bound)
-        return first, replace(first, waits_by_piece=True), *rest
+        return first, replace(first, funnel_shifted=("t0",)), *rest
 
     monkeypatch.setattr(KernelCompiler, "candidates", with_twin)
     fd, clock = softmax(), Clock(first_is_slow)
@@ -454,7 +454,7 @@ def test_the_same_kernel_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     twin = segment.candidates[1]
     assert (twin.fate, twin.why, twin.us) == (Fate.same, "the proposal", None)
     assert twin.params not in clock.seen[0]
-    assert "waits_by_piece True instead of False  the same kernel as another: the proposal" in (
+    assert "funnel_shifted ('t0',) instead of ()  the same kernel as another: the proposal" in (
         fd.explain([rows()], file=False).stage("tuning.txt")
     )
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuser.schedule.cost.columns_over_cluster import Work, grid_time
+from fuser.schedule.cost.columns_over_cluster import choose_cluster_shape as choose_column_shape
+from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
 
 import fuser
 from benchmarks.case import Case
@@ -26,12 +29,9 @@ from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost import columns_model, scan_model
-from fuser.schedule.cost.columns_over_cluster import Work, grid_time
-from fuser.schedule.cost.columns_over_cluster import choose_cluster_shape as choose_column_shape
 from fuser.schedule.cost.gradient_rows import shared_rows_time
 from fuser.schedule.cost.latency_bound_rows import LatencyBoundRows, choose_latency_bound_shape
 from fuser.schedule.cost.online_softmax_rows import choose_online_softmax_rows
-from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
 from fuser.schedule.cost.rows_model import choose_pass_shape
 from fuser.schedule.cost.rows_over_grid import Room, Row, choose_grid_shape, near_time
 from fuser.schedule.params import Refused

@@ -9,9 +9,8 @@ After:  a lane for each block of the cluster stores that value into a slot of it
 
 In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: stores are
 signalled. Each store adds its bytes to a counter of the receiver (st.async and an mbarrier), and a block goes on as soon as its
-own are complete. So blocks wait for values and not for threads. Values of whole blocks are signalled only where each block has
-an SM exclusively: threads that poll for values hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us
-on an H200), but a barrier of the cluster is a fence of the device (0.35 us of group norm f16 2x3x224x224).
+own are complete. So blocks wait for values and not for threads. Values of whole blocks are not signalled: threads that poll for
+values hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200).
 
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
@@ -60,13 +59,11 @@ def exchange_in_cluster(
     cluster: Mapping[ParallelType, int],
     *,
     execution: Int | None,
-    are_exclusive: bool = False,
 ) -> list[Stmt]:
     """Statements of reductions over the blocks of a cluster, and the threads of each block where there are several.
 
     cluster     blocks of a cluster along a grid axis
     execution   how often the statements ran before; None if that is not known
-    are_exclusive   each block has an SM for itself
     """
     r = reduces[0]
     axes, joins = block.axes, block.joins
@@ -94,7 +91,7 @@ def exchange_in_cluster(
             joins,
             first,
             execution=execution,
-            counts=by_warps or are_exclusive,
+            counts=by_warps,
         )
     scatter = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]

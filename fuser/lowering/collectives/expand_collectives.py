@@ -69,17 +69,14 @@ def expand_collectives(
     threads: Mapping[ParallelType, Symbol],
     sizes: Mapping[ParallelType, Int],
     cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
-    *,
-    exclusive: bool = False,
 ) -> Expanded:
     """Expand every collective of a body.
 
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
-    exclusive            each of them has a processor for itself
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
-    expander = _Expander(axes, cluster, exclusive=exclusive)
+    expander = _Expander(axes, cluster)
     result = expander.whole(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
@@ -96,10 +93,9 @@ def _executions(outer: Int | None, loop: For) -> Int | None:
 
 
 class _Expander:
-    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, exclusive: bool) -> None:
+    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int]) -> None:
         self.axes = axes
         self.cluster = cluster
-        self.exclusive = exclusive
         # How often the statements at hand ran before; None where that is not known.
         self.execution: Int | None = ZERO
         self.workspaces = Workspaces(axes)
@@ -157,9 +153,7 @@ class _Expander:
             return self.groups.expand(reduces)
         stmts: list[Stmt] = []
         if r.cluster_axes:
-            stmts += exchange_in_cluster(
-                reduces, self.block, self.cluster, execution=self.execution, are_exclusive=self.exclusive
-            )
+            stmts += exchange_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.
             stmts += self.block.expand(reduces, reaches_all=not r.grid_axes or len(reduces) > 1)

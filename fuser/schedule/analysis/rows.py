@@ -166,7 +166,6 @@ def row_bounds(
     least: int = 1,
     *,
     parts: bool = True,
-    exactly: bool = False,
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
@@ -174,11 +173,10 @@ def row_bounds(
     where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
     parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
     division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
-    early, and held in registers. With `exactly` all are: only the last access of a thread needs a test, though blocks that
-    share a row find by a division where theirs begins. So are all whose product has no bound that follows from theirs.
+    early, and held in registers. So are all whose product has no bound that follows from theirs.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
-    exactly = exactly or not has_bounded_product(g.extent for g in mine)
+    exactly = not has_bounded_product(g.extent for g in mine)
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
     exact = exactly or math.prod(sizes.values()) == capacity

@@ -4,30 +4,28 @@ Functions of sizes and of `DeviceInfo`. Each module chooses for one kind of mapp
 Imports of schedule/: analysis/, transforms/ and params.py.
 
 Reductions
-    reduction_space.py        the iteration space of a reduction, the plan of its loops, shared arithmetic
-    plan_reduction.py         threads, blocks and unrolling of a reduction
-    plan_columns.py           the same where neighbouring threads take neighbouring results
-    written_columns.py        the same where the reduced values are written too
-    online_softmax_rows.py    losses: many rows, each one sum of exponentials
-    reduction_steps.py        when two steps, each a kernel, are better than one
-    kernel_ends.py            when a kernel had better end behind its reductions
-    text_length.py            how many elements an iteration repeats its ops for: the instruction cache limits it
+    reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
+    plan_reduction.py       threads, blocks and unrolling of a reduction
+    plan_columns.py         the same where neighbouring threads take neighbouring results
+    written_columns.py      the same where the reduced values are written too
+    online_softmax_rows.py  losses: many rows, each one sum of exponentials
+    reduction_steps.py      when two steps, each a kernel, are better than one
+    kernel_ends.py          when a kernel had better end behind its reductions
+    text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it
 Persistent rows
-    persistent_rows.py        stages of a row, and bytes of an element that are on chip between them
-    row_shapes.py             rows in registers: threads, blocks and accesses
-    co_resident_rows.py       rows without statistics, few enough that each has SMs for itself
-    latency_bound_rows.py     few rows, all of them co-resident
-    few_persistent_rows.py    when persistent rows are latency-bound
-    rows_in_shared.py         rows in shared memory
-    peeled_rows.py            the same for rows that begin at any address, peeled at alignment
-    rows_over_grid.py         rows over cooperative groups of blocks
-    peeled_rows_over_grid.py  the same, peeled at alignment
-    scratch_budget.py         bytes of shared memory that exchanges of a block need beside its data
+    persistent_rows.py      stages of a row, and bytes of an element that are on chip between them
+    row_shapes.py           rows in registers: threads, blocks and accesses
+    co_resident_rows.py     rows without statistics, few enough that each has SMs for itself
+    latency_bound_rows.py   few rows, all of them co-resident
+    few_persistent_rows.py  when persistent rows are latency-bound
+    rows_in_shared.py       rows in shared memory
+    peeled_rows.py          the same for rows that begin at any address, peeled at alignment
+    rows_over_grid.py       rows over cooperative groups of blocks
+    scratch_budget.py       bytes of shared memory that exchanges of a block need beside its data
 Columns, and rows with columns
-    columns_over_cluster.py   columns that the blocks of a cluster share
-    columns_model.py          few rows over the blocks of a cluster, long ones over those of the grid
-    rows_model.py             rows of gradients in registers
-    gradient_rows.py          rows of gradients in shared memory
+    columns_model.py        few rows over the blocks of a cluster, long ones over those of the grid
+    rows_model.py           rows of gradients in registers
+    gradient_rows.py        rows of gradients in shared memory
 Scans
-    scan_model.py             rows that several blocks share
+    scan_model.py           rows that several blocks share
 """

@@ -3,7 +3,7 @@
 Threads whose accesses are all full test once for a group of them. Threads with an end of the row test each access, and go
 through an end element by element. Few threads should have such groups: the row fills its threads nearly completely. Shared
 operands, such as weights, have another phase than a row: a load takes three accesses in place of one, from the second-level
-cache. A thread that works on several rows of one phase reads them once.
+cache.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ REGISTERS_BESIDE = 48
 """The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
 them (gradient of softmax f32 13x128256 at any address spills in forty). One row in one pass beside Floats does without."""
 
-REGISTERS_TOGETHER = 64
-"""The same of two rows beside Floats in one pass: with 48, 1256x50257 takes 98.1 us, 92.3 with 56 in as many threads (H200)."""
-
 LEAST_REGISTERS_BESIDE = 72
 """Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
 992 threads, with 64 each, spills twelve bytes)."""
@@ -48,8 +45,7 @@ layer_norm f16 536x250003 beside Floats in 1280 threads over sixteen blocks 253 
 
 CROWDED = 1 / 3
 """Power of the threads beyond those by which that cache serves them worse where rows leave it little of the memory that it
-shares with them (the same in 1536 threads over eight 255 us; bf16 42x250003 in 1344 threads 27.2, in 1152 26.4). Rows together
-ask it once."""
+shares with them (the same in 1536 threads over eight 255 us; bf16 42x250003 in 1344 threads 27.2, in 1152 26.4)."""
 
 WANTED_IN_FLIGHT = 3.6
 """Bytes of rows on an SM, over those that keep memory busy: loading, exchanging and storing take turns (H200: softmax and its
@@ -64,26 +60,8 @@ ALL_WAIT = 3.0
 """What exchanges of rows take longer that are all there at once: nothing else is done meanwhile (H200: rms_norm bf16 83x50257
 padded over four blocks 14.5 us, over two 15.5; f32 26x50257 over eight 10.8, over four 11.8)."""
 
-TOGETHER = 0.85
 MOST_SHARED = 16
-"""What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
-
-FEW_TOGETHER = {1: 0.7, 2: 0.8, 3: 0.94}
-"""What so few blocks of an SM get done with rows together in one pass: each takes long over each stage, and more of them are
-less often in the same (H200: layer_norm f16 1256x50257 beside Floats over eight blocks of 160 threads, six on an SM, 92.3 us,
-over four of 320 with three 98.1, over two of 640 with two 109.1, over four of 416 116; 168x50257 21.3, 21.8, 26.0 and 26.9)."""
-
-TOGETHER_AT_ONCE = {1: 0.7, 2: 1.0, 3: 0.85}
-"""What threads get done that test so many accesses of such rows together (H200: 1256x50257 over four blocks, ten accesses of
-320 threads 98.1 us, nine of 352 98.8, eleven of 288 137; over eight ten of 160 92.3, nine of 192 121; bf16 2500x33333 over four
-ten of 224 129, eleven of 192 161)."""
-
-WANTED_THREADS_TOGETHER, LEAST_TOGETHER, LEAST_EACH = 960, 8, 2
-"""Threads of an SM with rows together in one pass; accesses of one, at least; blocks for each SM (fewer were not measured)."""
-
-MOST_TOGETHER = 8
-"""Blocks that share rows together, at most: an H200 holds few clusters of sixteen at once (layer_norm f16 536x250003 beside
-Floats 280 us, one row over eight blocks 231; 21x250003 24.7 and 19.4)."""
+"""Bytes beside a row, for a vector, that registers take well."""
 
 TESTED = 0.4
 """What threads take longer that test each access of a group, some of which are left out."""
@@ -112,13 +90,12 @@ FEW_WAVES = 4
 
 @record
 class PeeledShape:
-    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `rows_per_thread`
-    rows at once. So many blocks are `resident` on an SM."""
+    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each. So many blocks are
+    `resident` on an SM."""
 
     threads: int
     batch: int
     cluster: int
-    rows_per_thread: int
     resident: int
     in_flight: int
 
@@ -149,9 +126,6 @@ def choose_peeled_shape(
     is_funnel_shifted  whether rows begin elsewhere than their vectors, and pass through registers
     """
     vectors = -(-length // vector)
-    # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
-    # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
-    is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
     is_wide = beside > 2 * loaded
     more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
     wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
@@ -159,53 +133,40 @@ def choose_peeled_shape(
     # Few rows leave places of an SM empty (H200: layer_norm f16 21x250003 off by one beside Floats over sixteen blocks of 256
     # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
     counts = itemsize <= 4
-    # Rows together in one pass wait for one another as often as one row alone.
-    signals_once = is_wide and exchanges == 1
     spreads: list[_Spread] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
-        for rows_per_thread in (1, 2) if beside and is_worth_it else (1,):
-            if rows_per_thread == 1 or not signals_once or cluster <= MOST_TOGETHER:
-                spreads.append(
-                    _spread(cluster, rows_per_thread, vectors, rows, vector, loaded, beside, device, signals_once)
-                )
+        spreads.append(_spread(cluster, vectors, rows, vector, loaded, beside, device))
     at_once = FUNNEL_SHIFTED_AT_ONCE if is_funnel_shifted else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
-    best: tuple[tuple[float, int, int], PeeledShape] | None = None
+    best: tuple[tuple[float, int], PeeledShape] | None = None
     for spread in sorted(spreads, key=lambda s: -s.most):
         least = 0.0 if best is None else best[0][0]
         if spread.most < least:
             break
-        cluster, rows_per_thread = spread.cluster, spread.rows_per_thread
-        shares = signals_once and rows_per_thread > 1
-        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not signals_once)
-        registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
+        cluster = spread.cluster
+        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not (is_wide and exchanges == 1))
+        registers = (REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
             used = vectors / (threads * batch * cluster)
             # As `_score` would find.
             if spread.most * used < least or (beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm):
                 continue
-            if shares and (batch < LEAST_TOGETHER or spread.each < LEAST_EACH):
-                continue
-            held = threads * batch * vector * loaded * rows_per_thread
-            resident = _resident(threads, held, registers, device, is_packed=shares)
+            held = threads * batch * vector * loaded
+            resident = _resident(threads, held, registers, device)
             if not resident:
                 continue
-            enough = WANTED_THREADS_TOGETHER if shares and not is_funnel_shifted else wanted
             score = _score(
-                spread, threads, batch, resident, held, vectors, used, exchanges, enough, least, counts=counts
+                spread, threads, batch, resident, held, vectors, used, exchanges, wanted, least, counts=counts
             )
             present = min(resident, math.ceil(spread.each))
             if is_wide and present * held >= spread.wanted_bytes:
-                score /= max(1.0, present * threads / (wanted * rows_per_thread)) ** CROWDED
-            if shares:
-                score *= FEW_TOGETHER.get(resident, 1.0)
-            tested = TOGETHER_AT_ONCE if shares else at_once
-            key = score * tested[peeled_unrolled(batch)], -cluster, -rows_per_thread
+                score /= max(1.0, present * threads / wanted) ** CROWDED
+            key = score * at_once[peeled_unrolled(batch)], -cluster
             if best is None or key > best[0]:
-                best = key, PeeledShape(threads, batch, cluster, rows_per_thread, resident, resident * held)
+                best = key, PeeledShape(threads, batch, cluster, resident, resident * held)
                 least = key[0]
     return None if best is None else best[1]
 
@@ -219,13 +180,9 @@ def peeled_params(
     funnel_shifted: tuple[str, ...],
     length: int,
     *,
-    one_pass: bool = False,
-    is_double: bool = False,
+    one_pass: bool,
 ) -> InnerPersistentParams:
-    """The parameters for a shape, with reasons. `is_double`: of elements of eight bytes."""
-    # Not measured for Doubles. Rows together have no registers for what is read early (H200: layer_norm f16 1256x50257 beside
-    # Floats 115.5 us, 136.5 so), nor a loop over pieces that both stages go through alike.
-    is_narrow = shape.rows_per_thread == 1 and not is_double
+    """The parameters for a shape, with reasons."""
     return InnerPersistentParams(
         order,
         shape.threads,
@@ -240,25 +197,22 @@ def peeled_params(
         misaligned=accesses.misaligned,
         aligned_to=accesses.aligned_to,
         one_pass=one_pass,
-        rows_per_thread=shape.rows_per_thread,
         resident=shape.resident,
         funnel_shifted=funnel_shifted,
-        waits_by_piece=is_narrow and not funnel_shifted,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
-            f"{shape.batch} accesses of {accesses.vector} each, {shape.rows_per_thread} rows at once"
+            f"{shape.batch} accesses of {accesses.vector} each"
             + (f", cut where {accesses.aligned_to} is aligned" if accesses.aligned_to else ""),
             f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM",
         ),
     )
 
 
-def _resident(threads: int, held: int, registers: int, device: DeviceInfo, *, is_packed: bool = False) -> int:
-    """Blocks of `threads` with `held` bytes of rows each that an SM holds. `is_packed`: whether the warps of several blocks
-    fill its partitions together."""
+def _resident(threads: int, held: int, registers: int, device: DeviceInfo) -> int:
+    """Blocks of `threads` with `held` bytes of rows each that an SM holds."""
     if held + BESIDE_ROW > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return 0
-    warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * SM_PARTITIONS)) * SM_PARTITIONS
+    warps = -(-threads // (WARP * SM_PARTITIONS)) * SM_PARTITIONS
     return min(
         device.shared_per_sm // (held + BESIDE_ROW),
         device.max_threads_per_sm // (warps * WARP),
@@ -272,74 +226,51 @@ class _Spread:
     """Rows over so many blocks each, so many of them at once.
 
     most     speed if all else is at its best
-    groups   lots of rows that are worked on at once
     places   SMs on which such clusters find room
     each     blocks for each of those
     is_lone  whether each block has an SM for itself, however many find room there
     waits    what blocks take longer than one by itself
+    rows     how many there are
     wanted_bytes  bytes of rows that should be on an SM
-    signals_once  whether rows together exchange no more often than one row
     """
 
     cluster: int
-    rows_per_thread: int
     most: float
-    groups: int
     places: float
     each: float
     is_lone: bool
     waits: float
+    rows: int
     wanted_bytes: float
-    signals_once: bool = False
 
 
 def _spread(
-    cluster: int,
-    rows_per_thread: int,
-    vectors: int,
-    rows: int,
-    vector: int,
-    loaded: int,
-    beside: int,
-    device: DeviceInfo,
-    signals_once: bool,
+    cluster: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
 ) -> _Spread:
-    waits = _waits(cluster, vectors * vector * loaded * (rows_per_thread if signals_once else 1))
-    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / rows_per_thread)
-    if rows_per_thread > 1 and beside * vector > MOST_SHARED and not signals_once:
-        most *= TOGETHER
-    groups, places = _groups(rows, vector, rows_per_thread), device.sm_count * device.clustered(cluster)
-    is_lone = groups <= int(places) // cluster
+    waits = _waits(cluster, vectors * vector * loaded)
+    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2)
+    places = device.sm_count * device.clustered(cluster)
+    is_lone = rows <= int(places) // cluster
     if is_lone:
-        most *= _busy(groups, cluster, rows_per_thread, 1, places, signals_once)
-    most = most * rows / (groups * rows_per_thread)
-    each, wanted = groups * cluster / places, WANTED_IN_FLIGHT * device.bytes_in_flight
-    return _Spread(cluster, rows_per_thread, most, groups, places, each, is_lone, waits, wanted, signals_once)
+        most *= _busy(rows, cluster, 1, places)
+    wanted = WANTED_IN_FLIGHT * device.bytes_in_flight
+    return _Spread(cluster, most, places, rows * cluster / places, is_lone, waits, rows, wanted)
 
 
-def _busy(groups: int, cluster: int, rows_per_thread: int, resident: int, places: float, signals_once: bool) -> float:
+def _busy(rows: int, cluster: int, resident: int, places: float) -> float:
     """How much of the device has something to do, with so many blocks `resident` on an SM."""
     slots = resident * int(places) // cluster
-    waves = groups / max(slots, 1)
-    if waves < 2 and rows_per_thread > 1 and not signals_once:
-        return 0.0  # nothing else runs while a block waits for its own rows
+    waves = rows / max(slots, 1)
     if waves <= 1:
         # All blocks are there at once: the SM with most of them is done last.
-        each = groups * cluster / places
+        each = rows * cluster / places
         return each / math.ceil(each)
-    # Blocks of rows together that an SM has places for are done at different times.
-    is_even = waves >= FEW_WAVES or (rows_per_thread > 1 and signals_once)
-    return 1.0 if is_even else waves / math.ceil(waves)
+    return 1.0 if waves >= FEW_WAVES else waves / math.ceil(waves)
 
 
 def _waits(cluster: int, nbytes: int) -> float:
     """What blocks of a cluster take longer than one by itself: an exchange takes its time however short a row is."""
     return (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / nbytes)
-
-
-def _groups(rows: int, vector: int, rows_per_thread: int) -> int:
-    """How many lots of rows there are that are worked on at once: those of one phase lie a vector's elements apart."""
-    return -(-rows // (vector * rows_per_thread)) * vector if rows_per_thread > 1 else rows
 
 
 def _score(
@@ -379,7 +310,7 @@ def _score(
         score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
     if spread.is_lone:
         return score
-    return score * _busy(spread.groups, cluster, spread.rows_per_thread, resident, spread.places, spread.signals_once)
+    return score * _busy(spread.rows, cluster, resident, spread.places)
 
 
 def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:

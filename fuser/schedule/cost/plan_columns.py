@@ -16,7 +16,6 @@ from fuser.schedule.cost.reduction_space import (
     ceil_div,
     even_unroll,
     flight_words,
-    is_full,
     most_in_flight,
     parts_of,
     power_of_two,
@@ -123,7 +122,7 @@ def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> Red
     elif grid == 1 and not is_whole:
         unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, MAX_UNROLL))
     reasons.append(flight_words(space, device, unroll))
-    return ReductionPlan(along, across, grid, unroll, tuple(reasons), is_few=is_full(space, unroll))
+    return ReductionPlan(along, across, grid, unroll, tuple(reasons))
 
 
 def _side_by_side(space: Space, device: DeviceInfo, columns: int, unroll: int) -> tuple[int, bool]:

@@ -23,7 +23,6 @@ from fuser.schedule.cost.reduction_space import (
     ceil_div,
     even_unroll,
     flight_words,
-    is_full,
     most_in_flight,
     parts_of,
     power_of_two,
@@ -128,11 +127,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     even = cluster or grid == 1
     unroll = even_unroll(iterations, unroll) if even else min(unroll, power_of_two(iterations, 1, MAX_UNROLL))
     reasons.append(flight_words(space, device, unroll))
-    two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
-    # What is held takes many registers: where all SMs have a block of their own, there must be room for a second.
-    at_once = blocks * grid <= device.sm_count if space.held else grid > 1 or space.kept <= few
-    is_few = not (two_waves or space.heavy) and (at_once or is_full(space, unroll))
-    return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0, is_few=is_few)
+    return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0)
 
 
 def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:

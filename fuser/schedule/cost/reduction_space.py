@@ -43,7 +43,6 @@ class Space:
     held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
     wide            what is held are Doubles, whose exponentials take longer than their bytes
     misaligned      accesses begin anywhere: each of them is two
-    is_plain        one sum or extreme of aligned accesses: those on their way are most of the registers of a thread
     by_element      columns of rows that begin anywhere, read one element at a time
     brief           statistics of so few rows that a thread sees its own in one iteration, of short accesses
     joined          what a thread leaves in shared memory for others to join
@@ -65,7 +64,6 @@ class Space:
     wide: bool = False
     exact: bool = False
     misaligned: bool = False
-    is_plain: bool = False
     brief: bool = False
     by_element: bool = False
     joined: Joined = Joined()
@@ -86,7 +84,6 @@ class ReductionPlan:
     block_outer: int = 0
     unroll_outer: bool = False
     cluster: bool = False
-    is_few: bool = False
     one_iteration: bool = False
     grid_along: bool = False
 
@@ -114,15 +111,6 @@ def even_unroll(steps: int, most: int) -> int:
     if steps <= most:
         return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
     return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
-
-
-def is_full(space: Space, unroll: int) -> bool:
-    """Whether a thread has as many bytes on their way as it may: they must not wait for registers.
-
-    H200: the eight reads of a thread of sum_outer f32 8192x8192 were six and two with the 54 registers that ptxas chose, 73.6
-    us; with room for 64 it takes 71.5.
-    """
-    return space.is_plain and unroll * space.bytes_per_step >= THREAD_BYTES
 
 
 def parts_of(wanted: int, steps: int, turn: int) -> int:

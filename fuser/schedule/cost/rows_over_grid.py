@@ -89,14 +89,12 @@ class Room:
     held             bytes on chip for an element
     registers        of a thread beside the row
     most_accesses    of a thread
-    pieces           accesses in shared memory that are waited for together
     """
 
     in_shared: bool
     held: int
     registers: int
     most_accesses: int
-    pieces: int = 1
 
 
 @record
@@ -177,8 +175,6 @@ def choose_grid_shape(
         fewest = -(-accesses // (threads * MOST_RESIDENT * device.sm_count))
         fewest = max(fewest, LEAST_PIECES if room.in_shared else 1)
         for batch, sharing in spreads_of(accesses, threads, fewest, room.most_accesses):
-            if batch % room.pieces:
-                continue
             if best is not None and rows == 1 and batch * access + latency >= best.time:
                 break
             resident = _resident(threads, batch * row.vector * room.held, room, device)

@@ -65,10 +65,7 @@ def plan_written_columns(space: Space, device: DeviceInfo, columns: int) -> Redu
         aim = "move no more at once than L2 holds" if space.ragged else "fill whole waves"
         reasons.append(f"blocks {aim}: {best.parts} of them share a column, the last one joins their results")
     reasons.append(flight_words(space, device, unroll))
-    # As many blocks run at once as were counted, whatever registers ptxas would take: where they do not all run at once, and
-    # waves are few.
-    is_few = best.waves > 1 and not space.ragged
-    return ReductionPlan(best.along, best.across, best.parts, unroll, tuple(reasons), is_few=is_few)
+    return ReductionPlan(best.along, best.across, best.parts, unroll, tuple(reasons))
 
 
 def _shape(space: Space, device: DeviceInfo, rows: int, columns: int, across: int, unroll: int) -> _Shape:

@@ -213,12 +213,7 @@ def _many_exponentials(
         return rows, 0
     words = (f"{found.threads} threads a row, {found.rows_per_block} rows a block: about {found.time:.1f} us",)
     loops = replace(
-        alone,
-        block_reduce=found.threads,
-        block_iterate=found.rows_per_block,
-        unroll=found.unroll,
-        latency_bound=False,
-        reasons=words,
+        alone, block_reduce=found.threads, block_iterate=found.rows_per_block, unroll=found.unroll, reasons=words
     )
     return loops, found.blocks
 

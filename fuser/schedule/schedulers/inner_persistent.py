@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -28,8 +27,6 @@ from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.few_persistent_rows import few_persistent_rows
 from fuser.schedule.cost.peeled_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_peeled_shape, peeled_params
-from fuser.schedule.cost.peeled_rows_over_grid import WORTH as CUT_WORTH
-from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
 from fuser.schedule.cost.persistent_rows import (
     adds_in_double,
     has_statistics,
@@ -103,9 +100,9 @@ class InnerPersistentScheduler:
             return rows
         if rows.inside > 1:
             return self._side_by_side(segment, rows, inputs, device)
-        near = self._near(segment, rows, inputs, device)
-        # In registers, all rows at once: groups of the grid would gain nothing.
-        if isinstance(near, InnerPersistentParams) and near.resident and not near.in_shared:
+        at_once = _co_resident_shape(segment, rows, device)
+        near = self._near(segment, rows, inputs, device, at_once)
+        if at_once is not None and isinstance(near, InnerPersistentParams):
             return near
         wide = self._over_grid(segment, rows, near, inputs, device)
         return near if wide is None else wide
@@ -118,16 +115,19 @@ class InnerPersistentScheduler:
         few = few_persistent_rows(segment, found, Refused("any other"), device)
         if few is None or few.cluster == 1 or found.accesses.vector > 1 or found.accesses.misaligned:
             return Refused("the fastest dim is not reduced")
-        return self._near(segment, found, inputs, device)
+        return self._near(segment, found, inputs, device, _co_resident_shape(segment, found, device))
 
     def propose_near(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """The same without groups of the grid: a row in a block or a cluster."""
         rows = find_rows(segment, inputs)
-        return rows if isinstance(rows, Refused) else self._near(segment, rows, inputs, device)
+        if isinstance(rows, Refused):
+            return rows
+        return self._near(segment, rows, inputs, device, _co_resident_shape(segment, rows, device))
 
     def _near(
-        self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo
+        self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo, shaped: RowShape | None
     ) -> InnerPersistentParams | Refused:
+        """A row in a block or a cluster. `shaped`: of rows that are all worked on at once."""
         length, rows, reads, accesses = found.length, found.rows, found.reads, found.accesses
         vector, loaded = accesses.vector, found.loaded
         narrowest = min(r.tensor.dtype.itemsize for r in reads)
@@ -152,16 +152,8 @@ class InnerPersistentScheduler:
             one_pass = few.one_pass or (few.cluster > 1 and joins_statistics(segment))
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
-        shaped: RowShape | None = None
-        if not has_statistics(segment):
-            meetings = 1 if sums_exponentials else exchanges
-            rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
-            beside = rests + REGISTERS_OF_CUT * len(reads) if accesses.misaligned else 0
-            shaped = co_resident_row_shape(
-                spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device, beside
-            )
-            if shaped is not None:
-                shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
+        if shaped is not None:
+            shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
         even: RowShape | None = None
         if few is None and shaped is None and sums_exponentials and narrowest <= 4 and not accesses.misaligned:
             once = kept_bytes(segment, one_pass=True)
@@ -211,7 +203,6 @@ class InnerPersistentScheduler:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
                     once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
-                    one_pass = joined or (once and lying.rows_per_thread == 1)
                     return peeled_params(
                         lying,
                         found.order,
@@ -220,8 +211,7 @@ class InnerPersistentScheduler:
                         in_shared,
                         funnel_shifted,
                         length,
-                        one_pass=one_pass,
-                        is_double=narrowest > 4,
+                        one_pass=joined or once,
                     )
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
@@ -275,9 +265,6 @@ class InnerPersistentScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
-            # Every block has a processor for itself: registers need not leave room for others.
-            resident=int(shaped is not None),
-            exclusive=shaped is not None or (few is not None and 1 < shape.cluster <= device.sm_count // rows),
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
@@ -314,13 +301,7 @@ class InnerPersistentScheduler:
             and found.rows * near.cluster > device.sm_count
         ):
             # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
-            # Few very long rows had better use all processors (23x128256 over clusters of sixteen 31.9 us, over groups 25.0).
-            blocks = found.rows * near.cluster
-            few = LEAST_WAVES * device.sm_count < blocks and found.rows <= MOST_OF_DOUBLES
-            if accesses.misaligned or found.length < LEAST_OF_DOUBLES or not few:
-                return None
-            row = Row(found.length, vector, found.moved, 1, is_double, is_cut=False)
-            return self._cut_over_grid(segment, found, row, Refused("any"), math.inf, inputs, device)
+            return None
         if isinstance(near, InnerPersistentParams) and near.cluster == EVEN_CLUSTER and are_uneven(found.rows, device):
             return None
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
@@ -328,7 +309,6 @@ class InnerPersistentScheduler:
         one_pass = exponentials or signals_once
         exchanges = 1 if one_pass else stages_on_chip(segment) - 1
         is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
-        pieces = -(-EXACT_ELEMENTS // vector) if is_exact else 1
         in_pairs = adds_in_double(segment)
         row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, in_pairs)
         in_shared = () if found.is_single else found.placed(device)
@@ -344,19 +324,12 @@ class InnerPersistentScheduler:
                 in_shared=bool(placed),
                 shared_registers=PIECE_REGISTERS + (REGISTERS_FOR_DOUBLES if is_double else 0),
             )
-            if placed and pieces > 1:
-                room = replace(room, pieces=pieces, registers=room.registers + EXACT_REGISTERS)
             if room in asked:
                 continue
             asked.add(room)
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
                 best = shape, inputs_only, placed
-        if accesses.misaligned and (all(r.tensor.dtype.itemsize == 8 for r in found.reads) or _are_alone(found, near)):
-            most = math.inf if best is None else best[0].time
-            cut = self._cut_over_grid(segment, found, row, near, most, inputs, device)
-            if cut is not None:
-                return cut
         if best is None:
             return None
         shape, inputs_only, placed = best
@@ -401,75 +374,9 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             one_pass,
             shape.resident,
-            pieces=pieces if placed else 1,
             reasons=(
                 f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
                 f"threads with {shape.batch} accesses of {vector} each; {shape.groups} groups go over {found.rows} rows",
-                f"about {shape.time:.1f} us{others}",
-            ),
-        )
-
-    def _cut_over_grid(
-        self,
-        segment: Fusion,
-        found: Rows,
-        row: Row,
-        near: InnerPersistentParams | Refused,
-        most: float,
-        inputs: SegmentInputs,
-        device: DeviceInfo,
-    ) -> InnerPersistentParams | None:
-        """Parameters for rows that begin anywhere and lie in the shared memory of groups, where those should be faster than
-        clusters that hold them there, and take no longer than `most` microseconds."""
-        accesses = found.accesses
-        placed = () if found.is_single else found.placed_anywhere(device)
-        if not placed:
-            return None
-        exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
-        shape = choose_peeled_grid_shape(row, found.rows, found.loaded, device, sums_exponentials=exponentials)
-        if shape is None or shape.time > most:
-            return None
-        others = ""
-        if isinstance(near, InnerPersistentParams):
-            if not near.in_shared or near.cluster == 1:
-                return None
-            time = peeled_cluster_time(
-                row,
-                found.rows,
-                near.cluster,
-                near.batch,
-                stages_on_chip(segment) - 1,
-                device,
-                sums_exponentials=exponentials,
-            )
-            if shape.time > CUT_WORTH * time:
-                return None
-            others = f", {time:.1f} over {near.cluster} blocks"
-        capacity = shape.threads * shape.batch * shape.sharing * accesses.vector - found.cut
-        bounds = found.bounds(segment, inputs, capacity, parts=False)
-        if isinstance(bounds, Refused):
-            return None
-        return InnerPersistentParams(
-            found.order,
-            shape.threads,
-            1,
-            shape.batch,
-            accesses.vector,
-            accesses.vectorized,
-            bounds,
-            shape.sharing,
-            True,
-            placed,
-            shape.groups,
-            accesses.misaligned,
-            accesses.aligned_to,
-            exponentials,
-            shape.resident,
-            waits_by_piece=exponentials or not row.is_double,
-            reasons=(
-                f"a row of {found.length} elements lies in the shared memory of a group of {shape.sharing} blocks of the grid, "
-                f"{shape.threads} threads with {shape.batch} accesses of {accesses.vector} each; {shape.groups} groups go over "
-                f"{found.rows} rows",
                 f"about {shape.time:.1f} us{others}",
             ),
         )
@@ -484,15 +391,25 @@ class InnerPersistentScheduler:
         return schedule_rows(segment, params)
 
 
-def _are_alone(found: Rows, near: InnerPersistentParams | Refused) -> bool:
-    """Whether rows of two tensors of Floats beside weights fill the shared memory of the processors of the largest clusters:
-    nothing is loaded while the blocks of one wait for one another, and sixteen find no room on the last processors."""
-    return (
-        isinstance(near, InnerPersistentParams)
-        and bool(near.in_shared)
-        and (near.cluster, near.resident) == (16, 1)
-        and [r.tensor.dtype.itemsize for r in found.reads] == [4, 4]
-        and len(found.along) > len(found.reads)
+def _co_resident_shape(segment: Fusion, found: Rows, device: DeviceInfo) -> RowShape | None:
+    """The shape of rows that are all worked on at once; None for others."""
+    if has_statistics(segment):
+        return None
+    accesses = found.accesses
+    sums_exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+    exchanges = 1 if sums_exponentials else stages_on_chip(segment) - 1
+    rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
+    return co_resident_row_shape(
+        found.length + found.cut,
+        found.rows,
+        accesses.vector,
+        kept_bytes(segment),
+        found.loaded,
+        found.moved,
+        exchanges,
+        min(r.tensor.dtype.itemsize for r in found.reads),
+        device,
+        rests + REGISTERS_OF_CUT * len(found.reads) if accesses.misaligned else 0,
     )
 
 
@@ -528,18 +445,11 @@ def room_of(
 MOST_INSIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""
 
-LEAST_OF_DOUBLES, MOST_OF_DOUBLES, LEAST_WAVES = 100_000, 128, 1
-"""Elements and most rows of exponentials of Doubles that lie over groups where clusters need more than so many waves."""
-
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 """Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""
 
 FEW_BLOCKS = 4
 """Blocks of a row, or more, where groups of the grid tell statistics once (H200: layer_norm bf16 9x50257 9.4 us, so 7.7)."""
-
-EXACT_ELEMENTS, EXACT_REGISTERS = 12, 8
-"""Elements of a piece where sums of exponentials are exact: each piece takes an exponential in Double (H200: softmax f32
-439x128256 155.8 us with four of 384 threads each, 144.1 with eight, 138.0 with twelve, 140.2 with sixteen); its registers."""
 
 EXACT_NEAR = 1.1
 """What clusters take longer than expected for such rows that compute exponentials twice (H200: softmax f32 439x128256 166 us,

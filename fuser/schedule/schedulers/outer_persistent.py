@@ -1,11 +1,10 @@
 """Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
 
-Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many
-blocks as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes a line of columns and
-a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by itself. Between the
-stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what it read last is
-still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has room, and comes
-last.
+It is one cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes a
+line of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
+itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
+it read last is still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has
+room, and comes last.
 """
 
 from __future__ import annotations
@@ -15,16 +14,14 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import CacheOp, SchedulerType
+from fuser.ir.enums import SchedulerType
 from fuser.ir.exact_statistics import in_double
-from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
 from fuser.schedule.cost.scratch_budget import Joined, joined_bytes, joining_threads
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
@@ -52,9 +49,6 @@ OTHER_UNROLLS = (8, 4, 2, 1)
 """The same where none does."""
 SLACK_BYTES = 1024
 """Of shared memory, for what is aligned and for flags."""
-WORTH = 0.95
-"""The part of the time of a whole grid that a cluster is expected to take at most."""
-ONE_ITERATION = True
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -146,35 +140,12 @@ class OuterPersistentScheduler:
         to_join = joined_bytes(segment, loops.vector)
         thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps, to_join)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
-        written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
-        moved = thread.loaded + loops.vector * written
-        work = Work(rows, columns, loops.vector, thread.loaded, moved, bool(wide), to_join)
-        near = choose_cluster_shape(
-            work,
-            max(read),
-            tuple(_registers(thread, u) for u in range(MOST_AT_ONCE + 1)),
-            thread.loaded if keeps else 0,
-            device,
-        )
-        if near is not None and (
-            isinstance(shape, Refused)
-            or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
-        ):
-            made = _in_cluster(loops, near, work, keeps=keeps)
-            if near.iterations == 1 and ONE_ITERATION:
-                groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
-                bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, exactly=True)
-                if not isinstance(bounds, Refused):
-                    return replace(made, one_iteration=True, bounds=bounds)
-            return made
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
-        # Else no array is filled that could stay.
-        stays = keeps and shape.unroll > 1
-        # Of one iteration that is known to be the only one there is no loop: its rows stay where they are.
-        one_iteration = stays and rows <= shape.sharing * shape.along * shape.unroll
-        one_iteration = one_iteration and all(g.extent.is_const for g in reduced)
+        # Else no array is filled that could stay, or no loop fills it.
+        is_loop = rows > shape.sharing * shape.along * shape.unroll or not all(g.extent.is_const for g in reduced)
+        stays = keeps and shape.unroll > 1 and is_loop
         reasons = (
             f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
             f"{tiles * shape.sharing} on {device.sm_count} SMs",
@@ -182,9 +153,7 @@ class OuterPersistentScheduler:
             f"{shape.in_flight} bytes in flight per SM",
             "the blocks wait for one another and go over their rows again"
             + (", from the last to the first" if goes_back else ""),
-            "all rows are those of one iteration, and stay in registers"
-            if one_iteration
-            else f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
+            f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
             if stays
             else "no rows stay on chip",
         )
@@ -196,15 +165,7 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        loops_stay = stays and not one_iteration
-        return OuterPersistentParams(
-            made,
-            1,
-            kept_iterations=shape.kept,
-            last_in_registers=loops_stay,
-            one_iteration=one_iteration,
-            reasons=reasons,
-        )
+        return OuterPersistentParams(made, kept_iterations=shape.kept, last_in_registers=stays, reasons=reasons)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
@@ -213,12 +174,8 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
-        one_iteration = params.one_iteration
-        builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_iteration)
-        for tensor, dim, low, high in params.bounds:
-            builder.ask_extent_within(tensor, dim, low, high)
-        if params.blocks_per_sm:
-            builder.ask_blocks_per_sm(params.blocks_per_sm)
+        builder = ReductionScheduler().schedule(segment, params.reduction)
+        builder.ask_blocks_per_sm(1)
         levels = stage_levels(as_defined(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
@@ -230,37 +187,12 @@ class OuterPersistentScheduler:
         }
         for t in segment.output_tensors:
             # Every other pass runs the other way.
-            if not one_iteration and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
+            if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if not one_iteration and (params.kept_iterations or params.last_in_registers):
+        if params.kept_iterations or params.last_in_registers:
             for first, again in _read_again(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
-        # Nothing of it is needed again: it leaves the second-level cache first.
-        for name in _last_accesses(builder, with_rows):
-            builder.set_cache_op(name, CacheOp.streaming)
         return builder
-
-
-def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps: bool) -> OuterPersistentParams:
-    """All rows of a block stay on chip where they may: the last iteration in registers, those before it in shared memory."""
-    tiles = -(-work.columns // (shape.across * work.vector))
-    made = replace(
-        loops,
-        block_reduce=shape.along,
-        block_iterate=shape.across,
-        grid_reduce=shape.sharing,
-        unroll=shape.unroll,
-        cluster=True,
-        reasons=(),
-    )
-    reasons = (
-        f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster "
-        f"share the rows of each, {shape.along} threads of a block",
-        f"{shape.iterations} iterations of {shape.unroll} accesses; about {shape.time:.1f} us",
-        "all rows stay on chip" if keeps else "no rows stay on chip",
-    )
-    kept = shape.iterations - 1 if keeps else 0
-    return OuterPersistentParams(made, 0, kept_iterations=kept, last_in_registers=keeps, reasons=reasons)
 
 
 def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
@@ -272,26 +204,6 @@ def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str
             if source in builder.input_names & with_rows:
                 copies.setdefault(source, []).append(expr.output.name)
     return [(made[0], made[1]) for made in copies.values() if len(made) == 2]
-
-
-def _last_accesses(builder: ScheduleBuilder, with_rows: Set[str]) -> list[str]:
-    """The copies that read rows for the last time, and those that write them: what no reduction follows.
-
-    with_rows   names of inputs and outputs that have rows
-    """
-    before: set[str] = set()
-    for expr in reversed(builder.exprs):
-        outputs = {t.name for t in tensor_outputs(expr)}
-        if isinstance(expr, Reducing) or outputs & before:
-            before |= {t.name for t in tensor_inputs(expr)}
-    found: list[str] = []
-    for expr in builder.exprs:
-        if isinstance(expr, Pointwise) and expr.op == "set" and expr.output.name not in before:
-            source, t = expr.inputs[0], expr.output
-            reads = isinstance(source, Tensor) and source.name in builder.input_names & with_rows
-            if reads or t.name in builder.output_names & with_rows:
-                found.append(t.name)
-    return found
 
 
 def choose_outer_shape(

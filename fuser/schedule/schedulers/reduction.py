@@ -40,14 +40,12 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import origins
 from fuser.records import record
-from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import (
     as_defined,
-    keep_stages,
     reduced_groups_of,
     row_reductions,
     split_stages,
@@ -55,7 +53,7 @@ from fuser.schedule.analysis.stages import (
 )
 from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
-from fuser.schedule.cost.reduction_space import RESIDENT, ReductionPlan, Space, ceil_div
+from fuser.schedule.cost.reduction_space import ReductionPlan, Space, ceil_div
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated
 from fuser.schedule.neighbours import neighbours
@@ -81,9 +79,6 @@ _MANY_ROWS = 2048
 _SHORT_ROW, _LITTLE_OF_HEAVY = 512, 16 << 20
 # Bytes of an access of statistics of little data and few rows.
 _BRIEF_ACCESS = 8
-# Registers of a thread that joins statistics of Doubles, of a warp, a block or the grid (variances of the sums of 4096 rows of
-# 1000 elements: 78, and with 64 it spills).
-_JOINS_DOUBLES = 80
 # Sums in Float of which a result is made that loses more than it should.
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
@@ -128,16 +123,6 @@ def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesse
     dividing = elements / merged.vector * _DIVISION * device.thread_time / device.sm_count
     together = max(reading, dividing) + _DIVISION_ALONE * device.cycle
     return reading + (_ENDS * cut.vector * device.cycle if cut.misaligned else 0.0) <= together
-
-
-def _resident(segment: Fusion) -> int:
-    """Threads of an SM that should run at once where there are few: no more than leave each the registers that it needs, and of
-    held rows, which need many, those of a block."""
-    exprs = segment.tensor_exprs
-    if any(isinstance(e, ExpSum) for e in exprs):
-        return 0
-    joins = any(isinstance(e, Welford) and e.m2.dtype is DataType.Double for e in exprs)
-    return min(RESIDENT, REGISTERS_PER_SM // _JOINS_DOUBLES) if joins else RESIDENT
 
 
 class ReductionScheduler:
@@ -248,7 +233,6 @@ class ReductionScheduler:
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
-            is_plain=registers == 1 and not accesses.misaligned,
             brief=brief,
             by_element=by_element,
             held=_HELD if is_held else 0,
@@ -281,7 +265,6 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
-            latency_bound=plan.is_few,
             one_iteration=plan.one_iteration,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
@@ -297,14 +280,8 @@ class ReductionScheduler:
         assert isinstance(params, ReductionParams)
         return self.schedule(segment, params)
 
-    def schedule(
-        self, segment: Fusion, params: ReductionParams, blocks: int = 0, *, rows_stay: bool = False
-    ) -> ScheduleBuilder:
-        """The schedule, also of a segment with chained reductions, or of one that stays in registers until it is written.
-
-        blocks      see `cut_trips`
-        rows_stay   a thread has one turn, and holds its rows for all stages: that the extents allow that is asked for already
-        """
+    def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
         builder = ScheduleBuilder(segment)
         rfactor_totals(builder)
         graph = builder.graph()
@@ -315,15 +292,10 @@ class ReductionScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
-        if rows_stay:
-            keep_stages(builder, inputs_only=True)
-        stages = {} if rows_stay else split_stages(builder)[1]
+        stages = split_stages(builder)[1]
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
-        steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
-        if params.latency_bound:
-            # Else ptxas holds so few registers that a thread's reads wait for one another.
-            builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
+        steps = self._transform(builder, name, params, blocks)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:
@@ -342,7 +314,7 @@ class ReductionScheduler:
         held = set() if params.inner else _column_values(builder)
         if held:
             loads = [n for n in loads if _has_rows(builder, n)]
-        partial = {} if rows_stay else self._split_partials(builder, params, steps)
+        partial = self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
         limits: list[tuple[str, int]] = []
         if held:
@@ -353,10 +325,9 @@ class ReductionScheduler:
             around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
             limits = [(n, around) for n in sorted(held & _behind_reductions(builder))]
         apart = held.difference(n for n, _ in limits)
-        if rows_stay or params.unroll > 1:
-            # All loads of a step stand before the first use: they are kept outside the unrolled loop, or of the only step.
-            outside = steps.serial[0] if rows_stay else steps.unrolled
-            limits += [(n, builder.common_loops(n, partial.get(name, name), outside)) for n in loads]
+        if params.unroll > 1:
+            # All loads of a step stand before the first use: they are kept outside the unrolled loop.
+            limits += [(n, builder.common_loops(n, partial.get(name, name), steps.unrolled)) for n in loads]
         builder.inline_most([n for n in names if n not in apart or n in loads], limits)
         return builder
 
@@ -388,9 +359,7 @@ class ReductionScheduler:
             made[result] = name
         return made
 
-    def _transform(
-        self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int, *, rows_stay: bool
-    ) -> _Steps:
+    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int) -> _Steps:
         loop = builder.state(name).loop
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
         graph = builder.graph()
@@ -482,7 +451,7 @@ class ReductionScheduler:
         types.append((at + 1, along))
         if params.unroll > 1:
             # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
-            types.append((at + 2, ParallelType.unroll if rows_stay else ParallelType.unswitch))
+            types.append((at + 2, ParallelType.unswitch))
             serial.append(at + 2)
         builder.transform_like(name)
         for position, parallel_type in types:

@@ -15,10 +15,8 @@ from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (
     inline_rows,
-    inline_tiled_rows,
     pass_through_registers,
     place_rows,
-    tile_rows,
     unrolled,
     vectorize_rows,
 )
@@ -39,26 +37,17 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     name = _reference_name(builder)
-    rows = _transform(builder, name, params, params.blocks or blocks)
+    _transform(builder, name, params, params.blocks or blocks)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, misaligned=params.misaligned)
     vectorize_rows(builder, placed, misaligned=params.misaligned)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
-    if params.waits_by_piece:
-        for row in placed:
-            builder.load_ahead(row, best_effort=True)
-    if params.rows_per_thread > 1:
-        inline_tiled_rows(builder, [copies[a] for a in in_registers], rows)
-    else:
-        # A row whose ends cut accesses is not copied while the one before is read.
-        goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
-        inline_rows(builder, placed, persistent=goes_ahead)
+    inline_rows(builder, placed, persistent=params.blocks > 0)
     return builder
 
 
-def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
-    """Position of the loop over the rows of a thread; 0 if it has one."""
+def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
     loop = builder.state(name).loop
     graph = builder.graph()
     # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -71,8 +60,6 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     at = 1 if kept else 0
     merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
-    if params.rows_per_thread > 1:
-        tile_rows(builder, name, params)
     of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
     if params.in_grid:
         # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
@@ -96,14 +83,12 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.in_grid:
             builder.ask_blocks_per_sm(params.in_grid)
         else:
-            builder.set_cluster(ParallelType.grid_y, params.cluster, params.exclusive)
+            builder.set_cluster(ParallelType.grid_y, params.cluster)
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
-        params.pieces
-        if params.in_grid and not (params.in_shared and params.misaligned)
-        else 1
-        if not params.in_shared
+        1
+        if params.in_grid or not params.in_shared
         else peeled_unrolled(params.batch)
         if params.misaligned
         else unrolled(params.batch)
@@ -118,18 +103,10 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     if params.aligned_to:
         # Only the first and the last vectors of a row test their elements.
         types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
-    place = 0
-    if params.rows_per_thread > 1:
-        # Rows go between the accesses and the threads: what they share is read outside of that loop.
-        place = types[-1][0] if not params.aligned_to else types[-1][0] - 1
-        builder.reorder(name, {len(builder.state(name).loop) - 1 - len(trivial): place})
-        types = [(p + (p >= place), kind) for p, kind in types]
-        types.append((place, ParallelType.unroll))
     builder.transform_like(name)
     for position, parallel_type in types:
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
-    return place
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion import Pointwise, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import tensor_inputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.stages import reduced_groups_of
 from fuser.schedule.params import InnerPersistentParams
 
 UNROLLED = 4
@@ -88,34 +87,3 @@ def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
     """What a single row has one of, and no loop: in those over its elements it would be computed for each of them, quotients
     and roots one after the other where elements are tested."""
     return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]
-
-
-def tile_rows(builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
-    """Split off, as the last loop, the rows that a thread works on at once: those of a block, `vector` rows apart.
-
-    Whatever the pitch is, rows so far apart begin at the same place behind an aligned one.
-    """
-    apart = params.vector if params.aligned_to else 1
-    builder.split(name, 0, apart)
-    builder.split(name, 0, params.rows_per_thread)
-    last = len(builder.state(name).loop) - 1
-    builder.reorder(name, {1: last})
-    builder.merge(name, 0, 1)
-
-
-def inline_tiled_rows(builder: ScheduleBuilder, copies: Iterable[str], rows: int) -> None:
-    """Every stage in its own loops; outside of the loop over the rows of a thread, which is number `rows`, what they share is
-    read, and what each row has one of is computed. `copies`: of the inputs in registers."""
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    places: dict[str, int] = {}
-    for copy in copies:
-        axes = builder.state(copy).loop
-        if rows < len(axes) and axes[rows].is_broadcast:
-            places[copy] = rows
-    for expr in builder.exprs:
-        target = tensor_outputs(expr)[0]
-        is_full = any(graph.group(d) in reduced and not d.is_broadcast for d in target.visible)
-        if isinstance(expr, Pointwise) and not is_full:
-            places[target.name] = min(1, len(builder.state(target.name).loop))
-    builder.inline_most(limits=[*places.items()])

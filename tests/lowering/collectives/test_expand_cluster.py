@@ -118,26 +118,6 @@ def test_the_first_warp_alone_joins_what_its_block_tells(groups: int) -> None:
     check(s, [integers((5, 16 * 320), DataType.Double)], seeds=(0, 1))
 
 
-@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
-def test_blocks_with_processors_of_their_own_wait_for_values(dtype: DataType) -> None:
-    """Values of whole blocks are counted as they come, where nobody else is held up by asking for them."""
-    s = sum_and_max(16, 320, 1, dtype)
-    s.set_cluster(GY, 16, exclusive=True)
-    kernel = check(s, [integers((3, 16 * 320), dtype)], seeds=(0, 1))
-    assert sum(isinstance(x, ExchangeWait) for x in walk(kernel.body)) == 1
-    assert sum(isinstance(x, ClusterWait) for x in walk(kernel.body)) == 1, "that all blocks run"
-
-
-@pytest.mark.parametrize("kind", [ExchangeWait, BlockBarrier])
-def test_what_is_missing_among_blocks_with_processors_of_their_own_is_reported(kind: type[Stmt]) -> None:
-    s = sum_and_max(16, 320, 1, DataType.Double)
-    s.set_cluster(GY, 16, exclusive=True)
-    lowered = Lowered.of(s)
-    kernel = without(lowered.kernel, lambda stmt: isinstance(stmt, kind))
-    with pytest.raises(Exception, match="nothing that orders them"):
-        run(replace(lowered, kernel=kernel), [integers((1, 16 * 320), DataType.Double)]).check()
-
-
 def test_two_reductions_share_an_exchange() -> None:
     kernel = check(sum_and_max(4), [integers((2, 256))])
     arrivals = sum(isinstance(s, ClusterArrive) for s in walk(kernel.body))

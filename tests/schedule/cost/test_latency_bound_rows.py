@@ -135,7 +135,8 @@ def test_group_norm_of_few_images_is_a_cluster_that_meets_once(dtype: DataType) 
     kernel = KernelCompiler(H200).compile(fusion, [image, weight, weight])
     assert kernel.plan is not None
     assert kernel.plan.cluster == (1, 16, 1)
-    assert kernel.source.split("fuser_kernel(")[1].count("fuser_wait_bytes(") == 1
+    body = kernel.source.split("fuser_kernel(")[1]
+    assert body.count("barrier.cluster.wait") + body.count("fuser_wait_bytes(") == 2
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
 

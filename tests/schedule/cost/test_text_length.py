@@ -21,6 +21,7 @@ from fuser.runtime.compiled_kernel import BlocksBy
 from fuser.schedule.cost.text_length import element_instructions, most_repeated
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, choose_scheduler
+from tests.compiler.test_kernel_compiler import asking_for_four_blocks
 
 Float, Double = DataType.Float, DataType.Double
 
@@ -111,8 +112,9 @@ def test_a_smaller_cache_holds_shorter_loops(dims: list[int] | None) -> None:
             assert params.unroll * params.vector <= most_repeated(fusion, device)
 
 
-def test_blocks_for_which_a_kernel_must_spill_are_not_tried() -> None:
+def test_blocks_for_which_a_kernel_must_spill_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedule asks for more of them than leave room for what each thread adds up."""
+    asking_for_four_blocks(monkeypatch)
     fusion = results("neg", 12, [0, 1])
     kernel = KernelCompiler(H200).compile(fusion, [TensorDescriptor(Float, (64, 64), (64, 1))])
     assert kernel.kernel_ir is not None

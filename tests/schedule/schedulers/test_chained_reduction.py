@@ -380,24 +380,11 @@ def test_a_row_leaves_one_number_and_its_threads_share_the_joining(define: Defin
     assert not any("threadIdx.x" in str(s.start) for s in walk(ir.body) if isinstance(s, For))
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "expected"), [(2, 7168, 1), (42, 1000, 1), (200, 7168, 0), (8192, 32000, 0)]
-)
-def test_threads_of_few_rows_may_take_the_registers_of_an_sm(rows: int, columns: int, expected: int) -> None:
-    """Else their reads wait for one another; of many rows other blocks have theirs on the way meanwhile."""
-    kernel = kernel_of(cross_entropy, rows, columns, Float)
-    assert kernel.kernel_ir is not None
-    assert kernel.kernel_ir.min_blocks == expected
-
-
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
-@pytest.mark.parametrize(("dtype", "expected"), [(Double, 3), (Float, 4)])
-def test_joins_of_statistics_have_the_registers_that_they_need(dtype: DataType, expected: int) -> None:
-    """Those of Doubles spill in the 64 of four blocks."""
+@pytest.mark.parametrize("dtype", [Double, Float])
+def test_joins_of_statistics_have_the_registers_that_they_need(dtype: DataType) -> None:
     arrays = [described(a) for a in arrays_for(moments_of_sums, 4096, 1000, dtype)]
     kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fusion_of(moments_of_sums, dtype), arrays)
-    assert kernel.kernel_ir is not None
-    assert kernel.kernel_ir.min_blocks == expected
     assert kernel.spilled_with == ()
 
 

@@ -73,7 +73,7 @@ def check(
     assert not isinstance(bounds, Refused)
     params = InnerOuterParams(
         found.order,
-        found.sides.reference.name,
+        found.inner_outer.reference.name,
         threads,
         1,
         batch,

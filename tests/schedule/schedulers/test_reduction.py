@@ -269,25 +269,6 @@ def has_load(stmt: Stmt) -> bool:
     return any(b.is_global and b.tensor == "t0" for s in walk((stmt,)) for b, _ in stmt_reads(s))
 
 
-@pytest.mark.parametrize(
-    ("op", "dims", "shape", "expected"),
-    [
-        ("sum", [0], (8192, 8192), True),
-        ("sum", [1], (8192, 8192), True),
-        ("sum", [1], (100_000, 64), False),
-        ("sum", [1], (20_000, 5001), False),
-    ],
-)
-def test_plain_sums_ask_for_registers_where_threads_have_much_on_their_way(
-    op: str, dims: list[int], shape: tuple[int, int], expected: bool
-) -> None:
-    fusion = reduction(op, dims, 2, DataType.Float, None)
-    bound = bind_inputs(fusion, [described(shape, DataType.Float, None)])
-    params = SCHEDULER.propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
-    assert isinstance(params, ReductionParams)
-    assert params.latency_bound is expected
-
-
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize("name", LARGE)
 def test_registers_hold_what_is_in_flight(name: str) -> None:

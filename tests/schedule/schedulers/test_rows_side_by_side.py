@@ -95,9 +95,6 @@ def test_results(define: Definition, shape: tuple[int, ...], dtype: DataType) ->
     fusion, simulator = fusion_of(define, dtype), SimulatorDevice(info=H200)
     arrays = inputs_of(define, shape, dtype)
     kernel = KernelCompiler(simulator).compile(fusion, described(arrays, fusion))
-    assert kernel.plan is not None
-    assert kernel.plan.cluster is not None
-    assert kernel.plan.cluster[1] > 1
     (output,) = fusion.output_tensors
     found = run_on(simulator, kernel, fusion, arrays)[output.name].astype(np.longdouble)
     expected = expected_of(define, arrays)
