@@ -7,13 +7,10 @@ Imports of lowering/: combiners/, parallel_axes.py, fresh_numbers.py.
 Levels of a reduction
     warp_all_reduce.py            lanes of a warp, by butterfly shuffles
     warp_reduce_scatter.py        many sums over a warp: each lane ends up with one
-    statistics_reduce_scatter.py  the same of statistics
-    segmented_warp_reduce.py      neighbouring lanes join the parts of one result
     promoted_sums.py              pairs of Floats, joined as Doubles
     expand_block.py               warps of a block
     block_reduce_scatter.py       parts of several results, by all threads of a block
     expand_cluster.py             blocks of a cluster
-    cluster_reduce_scatter.py     several results across a cluster, a thread for each
     expand_cooperative_group.py   blocks of a group of the grid, all of which go on with the result
     expand_grid.py                blocks of the grid, the last of which joins
     grid_parts.py                 workspaces in which they leave their parts
@@ -27,9 +24,9 @@ Others
 What holds at all levels, and how each exchanges
     Every thread of a block ends up with the result (docs/decisions/0004-allreduce-collectives.md). There are no float
     atomics and every join has a fixed order, so that results repeat.
-        warp     butterflies; many results at once by reduce-scatter (warp_reduce_scatter.py, statistics_reduce_scatter.py)
+        warp     butterflies; many results at once by reduce-scatter (warp_reduce_scatter.py)
         block    one shared slot for each warp; every thread joins the slots in warp order. Results of many columns are
-                 joined by groups of threads (block_reduce_scatter.py, segmented_warp_reduce.py)
+                 joined by groups of threads (block_reduce_scatter.py)
         cluster  stores into the shared memory of the other blocks. Where warps do so once in a kernel, the receiver
                  counts bytes (st.async and an mbarrier); else there is a barrier of the cluster
         group    blocks that all go on with the result: a counter that only grows, and places for each execution

@@ -17,12 +17,9 @@ from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, all_of, const, equal, less, prove_less_equal
+from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
-from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS
 from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY
-from fuser.lowering.combiners.moments import MOMENTS
-from fuser.lowering.combiners.shifted_sums import SHIFTED
 from fuser.records import record
 
 Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
@@ -37,8 +34,6 @@ class Scatter:
     size          results of a lane
     lane, lanes   the lane, and how many there are
     common        whether partial i is one count for all results
-    in_warps      the threads of a lane stand `lanes` apart in whole warps
-    width         neighbours of a lane that join a result together, by shuffles (`segmented_warp_reduce`)
     """
 
     position: Int
@@ -48,18 +43,16 @@ class Scatter:
     lane: Int
     lanes: Int
     common: Callable[[int], bool]
-    in_warps: bool = False
-    width: int = 1
 
     @property
     def element(self) -> Int:
         """The result that the thread is for."""
-        return self.position // self.width % self.size
+        return self.position % self.size
 
     @property
     def owner(self) -> Cond:
         """Whether the thread is the one that stores a result."""
-        return all_of(equal(self.position % self.width, 0), less(self.position, self.width * self.size))
+        return less(self.position, self.size)
 
     @property
     def group(self) -> Int:
@@ -67,8 +60,8 @@ class Scatter:
         return ZERO if self.groups == 1 else self.position // self.size
 
 
-_ONE_STEP = 16
-"""So many parts are joined by one thread, where that takes no longer than a second step and its barrier."""
+_OWN_PARTS = 16
+"""Fewer threads of a single result join it by themselves."""
 _LEAST_GROUPS = 2
 _MOST_GROUPS = 8
 """With more, the second step would be as long as the first."""
@@ -106,20 +99,10 @@ def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
     if not (threads.is_const and size.is_const) or threads.value % size.value:
         return 0
     is_rounded = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Double
-    if size.value == 1 and (lanes is ONE or threads.value < _ONE_STEP or is_rounded):
+    if size.value == 1 and (lanes is ONE or threads.value < _OWN_PARTS or is_rounded):
         return 0
     most = min(threads.value // size.value, _MOST_GROUPS)
     return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
-
-
-def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
-    """Whether one thread joins all parts of a result in the place of `groups`: those would have one each, or there are few, of
-    sums that are added up, of statistics of Floats, whose one division for all parts would be made twice, or of what is the
-    only result of its thread and joined by one operation."""
-    is_pooled = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Float
-    is_alone = len(r.partials) == 1 and r.partials[0].size is ONE
-    few = parts <= _ONE_STEP and (r.combine in (MOMENTS, SHIFTED, EXACT_MOMENTS) or is_pooled or is_alone)
-    return few or parts <= groups
 
 
 def block_reduce_scatter(
@@ -136,8 +119,7 @@ def block_reduce_scatter(
     """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
     are told nobody but the owners.
 
-    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i; all
-                   threads come there where neighbours join a result together
+    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
     scratch, each  see BlockReduces and Joins
     """
     alone = number()
@@ -158,10 +140,7 @@ def block_reduce_scatter(
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * scatter.groups + k) * scatter.lanes + scatter.lane)
 
-    together: list[Stmt] = []
     last = join(one, part, scatter.groups) if scatter.groups > 1 else first(one, at)
-    if scatter.width > 1:
-        together, last = last, []
     if reaches_all:
         last += stored(results, lambda _, e: e * scatter.lanes + scatter.lane)
 
@@ -180,9 +159,8 @@ def block_reduce_scatter(
         *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
     ]
     by_owners: list[Stmt] = [
-        # At a place of their own while neighbours still read the parts: else a barrier would have to come between.
+        # At a place of their own while others still read the parts: else a barrier would have to come between.
         *(Allocate(b) for b in results),
-        *together,
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
     ]
     return Joined(scatter, (in_groups, by_owners, each(r, read) if reaches_all else []), owner, stored, results)

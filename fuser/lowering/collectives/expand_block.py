@@ -19,14 +19,7 @@ from fuser.lowering.collectives.block_reduce_scatter import (
     Joined,
     Scatter,
     block_reduce_scatter,
-    is_one_step,
     scatter_groups,
-)
-from fuser.lowering.collectives.segmented_warp_reduce import segmented_warp_reduce, warp_width
-from fuser.lowering.collectives.statistics_reduce_scatter import (
-    OwnStatistics,
-    may_reduce_scatter_statistics,
-    statistics_reduce_scatter,
 )
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.compensated_sum import COMBINE
@@ -266,26 +259,18 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
+        # Where each group would have one part, one thread joins all.
+        groups = 1 if parts <= groups else groups
         scatter = Scatter(
             position,
             const(count),
             r.partials[0].size.value,
-            1 if is_one_step(r, parts, groups) else groups,
+            groups,
             lane,
             const(lanes),
             lambda i: is_common(r, i),
-            in_warps,
         )
-        width = warp_width(r, scatter, parts)
-        if width > 1:
-            scatter = replace(scatter, groups=1, width=width)
-        groups = scatter.groups
-        own: OwnStatistics | None = None
-        stmts: list[Stmt] = []
-        if joined > 1 and may_reduce_scatter_statistics(r, lanes):
-            stmts, own = statistics_reduce_scatter(self.joins, r, lanes)
-        elif joined > 1:
-            stmts = warp_all_reduce(self.joins, r, WARP, lanes)
+        stmts = warp_all_reduce(self.joins, r, WARP, lanes) if joined > 1 else []
         stride = parts * lanes
         scratch = self.scratch(r, const(stride))
         per = parts // groups
@@ -297,8 +282,6 @@ class BlockReduces:
             def part(i: int, _: Int, k: Int) -> Value:
                 return Load(scratch[i], at[i] * stride + (scatter.group * per + k) * lanes + lane)
 
-            if scatter.width > 1:
-                return segmented_warp_reduce(self.joins, one, scatter, parts, lambda i, k: part(i, ZERO, k))
             return self.joins.join_all(one, part, const(per), unroll=groups == 1)
 
         first = equal(position % joined, 0)
@@ -307,15 +290,6 @@ class BlockReduces:
             return e * stride + position // joined * lanes + lane
 
         publish = guarded(first, self.joins.each(r, write))
-        if own is not None:
-            held: list[Stmt] = [
-                Store(b, place(own.first + e), Load(found, const(e)))
-                for b, found in zip(scratch, (own.mean, own.m2), strict=False)
-                for e in range(own.elements)
-            ]
-            # Lanes with the same elements as others, and the counts that all have: one of each stores them.
-            counted = Store(scratch[2], place(ZERO), Load(r.partials[2], ZERO))
-            publish = [*guarded(equal(position % own.copies, 0), held), *guarded(first, [counted])]
         joined_by = self.block_reduce_scatter(r, scatter, own_parts, reaches_all=reaches_all)
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)

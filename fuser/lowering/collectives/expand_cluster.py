@@ -43,7 +43,6 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
-from fuser.lowering.collectives.cluster_reduce_scatter import exchange_scattered
 from fuser.lowering.collectives.expand_block import BlockReduces
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.join_partials import Joins, is_common
@@ -97,9 +96,6 @@ def exchange_in_cluster(
     lanes = [p for p in axes.active if p not in r.block_axes]
     threads = axes.count_of(scatter)
     alone = block.expand(reduces) if r.block_axes else []
-    owners = {one: block.owners[one] for one in reduces if one in block.owners}
-    if len(owners) == len(reduces):
-        return alone + exchange_scattered(owners, size, rank, block, exchange_counter, execution=execution)
     # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
     beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
     beside = beside and size & (size - 1) == 0

@@ -35,7 +35,7 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
-from fuser.lowering.collectives.block_reduce_scatter import Joined, Scatter, is_one_step, scatter_groups
+from fuser.lowering.collectives.block_reduce_scatter import Joined, Scatter, scatter_groups
 from fuser.lowering.collectives.expand_block import BlockReduces
 from fuser.lowering.collectives.flagged_partials import FlaggedReduces
 from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
@@ -205,7 +205,7 @@ class GridReduces:
     def _finish_scattered(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
         """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
         size = r.partials[0].size.value
-        groups = 1 if is_one_step(r, g.blocks.value, groups) else groups
+        groups = 1 if g.blocks.value <= groups else groups
         per = -(-g.blocks.value // groups)
         scatter = Scatter(
             self.axes.linear(g.scatter),

@@ -38,24 +38,16 @@ _OF_STATISTIC, _COUNT = 5, 8
 """Numbers of any other statistic, with what its mean and its squares have lost, and the bytes of its count."""
 
 
-_FEW_PARTS = 16
-"""So many parts of a sum in Double one thread joins in a single step."""
-
-
 @record
 class Joined:
-    """Bytes that a thread leaves in shared memory for others to join, of statistics that are sums in Double and of all else."""
+    """Bytes that a thread leaves in shared memory for others to join."""
 
-    sums: int = 0
-    others: int = 0
+    nbytes: int = 0
 
     def room(self, across: int, along: int, vector: int, told: int = 0) -> int:
         """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with
         the results of `told` threads that other blocks tell it."""
-        return EXCHANGES + sum(
-            n * (joining_threads(across, along, vector, in_one_step=in_one_step) + told)
-            for n, in_one_step in ((self.sums, True), (self.others, False))
-        )
+        return EXCHANGES + self.nbytes * (joining_threads(across, along, vector) + told)
 
 
 def joined_bytes(segment: Fusion, vector: int) -> Joined:
@@ -65,29 +57,27 @@ def joined_bytes(segment: Fusion, vector: int) -> Joined:
     """
     builder = as_defined(segment)
     wide, double, few_digits = wide_results(builder), in_double(builder), value_digits(builder)
-    sums = others = 0
+    nbytes = 0
     for expr in reductions_of(segment):
         results = tensor_outputs(expr)
         if isinstance(expr, Welford) and expr.mean.name in double:
-            sums += vector * (_SUMS_IN_DOUBLE + 8 * (expr.mean.name not in few_digits)) + _COUNT
+            nbytes += vector * (_SUMS_IN_DOUBLE + 8 * (expr.mean.name not in few_digits)) + _COUNT
         elif isinstance(expr, Welford):
-            others += vector * _OF_STATISTIC * max(4, expr.mean.dtype.itemsize) + _COUNT
+            nbytes += vector * _OF_STATISTIC * max(4, expr.mean.dtype.itemsize) + _COUNT
         else:
-            others += vector * sum((1 + (t.name in wide)) * max(4, t.dtype.itemsize) for t in results)
-    return Joined(sums, others)
+            nbytes += vector * sum((1 + (t.name in wide)) * max(4, t.dtype.itemsize) for t in results)
+    return Joined(nbytes)
 
 
-def joining_threads(across: int, along: int, vector: int, *, in_one_step: bool = False) -> int:
-    """Threads' worth of results that lie in shared memory while a block joins its own, in two steps if not `in_one_step`, where
-    that is possible: see fuser.lowering.collectives.block_reduce_scatter."""
+def joining_threads(across: int, along: int, vector: int) -> int:
+    """Threads' worth of results that lie in shared memory while a block joins its own, in two steps where that is possible: see
+    fuser.lowering.collectives.block_reduce_scatter."""
     threads = across * along
     if along == 1:
         return 0
     groups = along // vector if along % vector == 0 else 0
-    if groups < 4:
+    if groups < 2:
         return threads + across
     in_warps = across < 32 and 32 % across == 0 and threads % 32 == 0
     parts = threads // (2 if in_warps else 1)
-    if in_one_step and parts <= _FEW_PARTS * across:
-        return parts + across
     return parts + across * (groups + 1)
