@@ -4,8 +4,12 @@ None of them is a time, a rate or a capacity of a GPU: those are in `DeviceInfo`
 """
 
 NUMBERS: dict[str, dict[str, str]] = {
-    "analysis/reference.py": {"elements": "-"},
-    "cost/co_resident_rows.py": {"cycles": "OF_THREAD"},
+    "analysis/reference.py": {
+        "elements": "-",
+    },
+    "cost/co_resident_rows.py": {
+        "cycles": "OF_THREAD",
+    },
     "cost/columns_model.py": {
         "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_PAIRS OF_DOUBLES OF_SHARED",
         "instructions": "JOIN SUM_UP PAIR DOUBLE",
@@ -15,8 +19,11 @@ NUMBERS: dict[str, dict[str, str]] = {
         "registers": "FOR_EACH",
         "elements": "SHARED_BYTES",
     },
-    "cost/columns_over_cluster.py": {"share": "RATE_IN_COLUMNS EXPOSED TURN A_FEW_MORE TWO_ON_SOME"},
-    "cost/gradient_rows.py": {"share": "RATE -", "cycles": "EACH_ROW LEAST_ROW", "threads": "THREADS"},
+    "cost/gradient_rows.py": {
+        "share": "RATE -",
+        "cycles": "EACH_ROW LEAST_ROW",
+        "threads": "THREADS",
+    },
     "cost/latency_bound_rows.py": {
         "cycles": "EXACT_ELEMENT CUT_ELEMENT ELEMENT SINGLE_ELEMENT ALONE_ELEMENT ALONE_BYTE ONCE TWICE WARP_TWICE "
         "OF_EXACT_WARP _ONE_PASS _TWO_PASSES",
@@ -33,24 +40,20 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "cost/peeled_rows.py": {
         "registers": "LEAST_REGISTERS_BESIDE",
-        "threads": "WANTED_THREADS WANTED_THREADS_BESIDE WANTED_THREADS_WIDE WANTED_THREADS_REALIGNED WANTED_THREADS_TOGETHER",
+        "threads": "WANTED_THREADS WANTED_THREADS_BESIDE WANTED_THREADS_WIDE WANTED_THREADS_FUNNEL_SHIFTED",
         "elements": "SHORT_BYTES LEAST_BYTES LEAST_BYTES_BESIDE",
-        "share": "WANTED_IN_FLIGHT ALL_WAIT TOGETHER TESTED ALONE SHARED CLUSTER FEW_TOGETHER TOGETHER_AT_ONCE AT_ONCE "
-        "REALIGNED_AT_ONCE",
-    },
-    "cost/peeled_rows_over_grid.py": {
-        "cycles": "FLOAT_WORK WORK EXPONENTIAL_WORK",
-        "share": "SINGLE IN_TURNS WORTH",
-        "registers": "REGISTERS DOUBLES_REGISTERS",
+        "share": "WANTED_IN_FLIGHT ALL_WAIT TESTED ALONE SHARED CLUSTER AT_ONCE FUNNEL_SHIFTED_AT_ONCE",
     },
     "cost/plan_columns.py": {
         "exchanges": "_TURNS _TURNS_OF_HEAVY",
         "threads": "_MOST_PARTS _RESIDENT_OF_STATISTICS",
         "share": "_BYTES_ASKED",
     },
-    "cost/plan_reduction.py": {"elements": "_LEAST_POSTED _LEAST_OF_ONE_TURN _MOST_OF_ONE_TURN"},
+    "cost/plan_reduction.py": {
+        "elements": "_LEAST_POSTED _LEAST_OF_ONE_TURN _MOST_OF_ONE_TURN",
+    },
     "cost/row_shapes.py": {
-        "registers": "FIRST_REGISTERS MOST_FIRST LARGE_THREAD",
+        "registers": "LARGE_THREAD",
         "share": "ALONE CLUSTER_STEP UNEVEN NEARLY",
     },
     "cost/rows_in_shared.py": {
@@ -71,25 +74,38 @@ NUMBERS: dict[str, dict[str, str]] = {
         "elements": "LEAST_ELEMENTS",
         "threads": "THREADS",
     },
-    "cost/scan_model.py": {"registers": "STEP_REGISTERS ONCE_REGISTERS"},
-    "cost/scratch_budget.py": {"elements": "BESIDE_COLUMNS"},
-    "neighbours.py": {"elements": "-"},
+    "cost/scan_model.py": {
+        "registers": "STEP_REGISTERS ONCE_REGISTERS",
+    },
+    "cost/scratch_budget.py": {
+        "elements": "BESIDE_COLUMNS",
+    },
+    "neighbours.py": {
+        "elements": "-",
+    },
     "schedulers/chained_reduction.py": {
         "threads": "MOST_BLOCKS STREAMED_BLOCKS",
         "elements": "MOST_ROW_BYTES MOST_SINGLE_BYTES LONG",
     },
-    "schedulers/inner_outer_persistent.py": {"share": "SURE", "elements": "LEAST_APART"},
+    "schedulers/inner_outer_persistent.py": {
+        "share": "SURE",
+        "elements": "LEAST_APART",
+    },
     "schedulers/inner_persistent.py": {
         "share": "EXACT_NEAR MOVING_DOUBLES -",
-        "elements": "MOST_PREFETCHED LEAST_OF_DOUBLES",
     },
-    "schedulers/outer_persistent.py": {"share": "WORTH", "threads": "BLOCKS"},
-    "schedulers/pointwise.py": {"share": "LEAST_USED SHARED_LEFT KEPT_SHARE"},
+    "schedulers/outer_persistent.py": {
+        "threads": "BLOCKS",
+    },
+    "schedulers/pointwise.py": {
+        "share": "LEAST_USED SHARED_LEFT KEPT_SHARE",
+    },
     "schedulers/reduction.py": {
         "elements": "_LITTLE _LITTLE_OF_HEAVY _MANY_ROWS",
-        "registers": "_JOINS_DOUBLES",
         "share": "_READ_RATE",
         "cycles": "_DIVISION_ALONE _ENDS",
     },
-    "schedulers/scan.py": {"elements": "_STEP_BYTES"},
+    "schedulers/scan.py": {
+        "elements": "_STEP_BYTES",
+    },
 }

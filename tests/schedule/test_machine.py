@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuser.schedule.cost.columns_over_cluster import Work, grid_time
-from fuser.schedule.cost.columns_over_cluster import choose_cluster_shape as choose_column_shape
-from fuser.schedule.cost.peeled_rows_over_grid import choose_peeled_grid_shape, peeled_cluster_time
 
 import fuser
 from benchmarks.case import Case
@@ -69,14 +66,10 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows over the grid": lambda d: choose_grid_shape(ROW, 2, ROOM, d),
     "rows over a cluster": lambda d: near_time(ROW, 20, 8, 512, 8, ROOM, d),
     "rows of Doubles over a cluster": lambda d: near_time(LONG_DOUBLES, 20, 16, 512, 16, ROOM, d),
-    "peeled rows over the grid": lambda d: choose_peeled_grid_shape(LONG_DOUBLES, 10, 8, d, sums_exponentials=False),
-    "peeled rows over a cluster": lambda d: peeled_cluster_time(LONG_DOUBLES, 10, 16, 8, 2, d, sums_exponentials=True),
     "few rows": lambda d: choose_latency_bound_shape(FEW, 2, 32, d),
     "few rows of exact sums": lambda d: choose_latency_bound_shape(
         replace(FEW, is_exact=True, in_double=True), 2, 32, d
     ),
-    "columns over a cluster": lambda d: choose_column_shape(Work(2048, 256, 8, 16, 32), 2, [32] * 17, 16, d),
-    "columns over the grid": lambda d: grid_time(Work(100_000, 256, 8, 16, 32, is_exact=True), 4, 64, 33, d),
     "gradients over a cluster": lambda d: columns_model.choose_cluster_shape(3072, 8, 4, LOAD, d),
     "gradients over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 4, LOAD, d),
     "gradients of Doubles over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 1, DOUBLES, d),
@@ -142,10 +135,6 @@ def test_no_cluster_where_a_device_has_none() -> None:
     near = choose_latency_bound_shape(FEW, 2, 32, late)
     assert near is not None
     assert near.cluster == 1
-    work = Work(2048, 256, 8, 16, 32)
-    registers = [32 + 8 * k for k in range(17)]
-    assert choose_column_shape(work, 2, registers, 16, H200) is not None
-    assert choose_column_shape(work, 2, registers, 16, old) is None
 
 
 CLUSTERLESS = [
