@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,

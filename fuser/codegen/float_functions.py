@@ -222,8 +222,9 @@ INLINE float fuser_rsqrt(float x) {
 """,
 }
 
-# For results that are rounded to 16 bits in the end (`ir/coarse_ops.py`). x * log2(e) is rounded once and its constant is off
-# by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) + 2**(k-26)), relative.
+# For results that are rounded to 16 bits in the end (`ir/approximate_ops.py`). x * log2(e) is rounded once and its
+# constant is off by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) +
+# 2**(k-26)), relative.
 _DOUBLES = {
     # a / b for a b that many elements have in common, of which d = b s, r = 1 / d rounded: corrected by the exact remainder.
     # s is a power of two that keeps r finite. Infinite quotients and those by zero or infinity have no remainder.

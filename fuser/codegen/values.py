@@ -15,7 +15,7 @@ import numpy as np
 
 from fuser.codegen.names import Names
 from fuser.errors import InternalError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import Cond, Int, Symbol, to_c

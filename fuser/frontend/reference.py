@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from fuser.errors import InputRuntimeError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.concretize import concretize
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import Binding, bind_extents, check_constraints

@@ -9,7 +9,7 @@ Fusion: the algorithm in SSA form, without a schedule
     fusion.py            grammar and semantics; values in tensors.py, exprs in fusion_exprs.py. fusion_builder.py makes
                          one, verify_fusion.py checks it, print_fusion.py prints it
     op_table.py          one row for each pointwise op (pointwise_op.py), reduction and scan. To add an op, add a row: its
-                         method, dtype rule, simulator, CUDA text, tests and docs follow. coarse_ops.py and exact_ops.py
+                         method, dtype rule, simulator, CUDA text, tests and docs follow. approximate_ops.py and exact_ops.py
                          have rows that only the optimizer uses
     dim_pairs.py         the only definition of which dim of an operand is which dim of a result
     library_ops.py       one row for each op that a library computes: operands, the rule for its results, why no kernel

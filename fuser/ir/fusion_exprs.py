@@ -44,7 +44,7 @@ class ExpSum:
 
     As max, sub, exp and sum give it: a nan makes both nan, an infinity the sum, and so does a row of nothing but -infinity. An
     rfactored second stage takes the pair of the first (`partial` = its total). `op` is what the exponentials were in the
-    definition: exp, or a coarse form of it.
+    definition: exp, or an approximate form of it.
     """
 
     input: Tensor

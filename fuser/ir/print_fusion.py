@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from fuser.ir.coarse_ops import DEFINITIONS
+from fuser.ir.approximate_ops import DEFINITIONS
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
-from fuser.ir.coarse_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_ops import REST_OF
 from fuser.ir.fusion import (

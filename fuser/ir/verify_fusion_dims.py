@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fuser.ir.coarse_ops import ROUND_TO_BFLOAT16
+from fuser.ir.approximate_ops import ROUND_TO_BFLOAT16
 from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
     COPIES,

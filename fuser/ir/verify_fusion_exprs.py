@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.dtypes import DataType, compute_dtype
 from fuser.ir.fusion import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import Int, Symbol

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.coarse_ops import ROUND_TO_BFLOAT16
+from fuser.ir.approximate_ops import ROUND_TO_BFLOAT16
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Pointwise, tensor_inputs, tensor_outputs
 from fuser.ir.memoized import memoized_while_unchanged

@@ -9,7 +9,7 @@ Passes, by what they are for
     less work        remove_dead_code, compute_before_broadcast, recompute_across_calls
     layout, views    assign_output_layouts, split_reshaped_dims, hoist_displaced_reads, undo_squeezes
     one pass         fuse_exp_sums
-    cheaper          use_coarse_ops, drop_exact_roundings, round_as_floats, common_divisors
+    cheaper          use_approximate_ops, drop_exact_roundings, round_as_floats, common_divisors
     more exact       uncancelled_sums, exact_exponents, contract_products
 
     for some sizes   reduce_in_steps, no pass of the pipeline: the compiler asks for it where
@@ -22,6 +22,6 @@ What holds across passes
     displaced reads  A slice, pad or gather reads at other indices than its result's. Passes move such reads to the
                      inputs; one that stays on a computed tensor ends a segment
                      (docs/decisions/0006-displaced-reads.md).
-    approximate ops  (ir/coarse_ops.py) A walk from outputs to inputs knows what relative error each tensor may have;
-                     an approximate op stands only where its error fits (docs/decisions/0007-coarse-ops.md).
+    approximate ops  (ir/approximate_ops.py) A walk from outputs to inputs knows what relative error each tensor may have;
+                     an approximate op stands only where its error fits (docs/decisions/0007-approximate-ops.md).
 """

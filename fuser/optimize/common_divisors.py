@@ -14,7 +14,7 @@ rounds as well. Floats do so anyway (`codegen/float_functions.py`).
 
 from __future__ import annotations
 
-from fuser.ir.coarse_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, FMA, SCALED_DIVISOR
 from fuser.ir.fusion import (

@@ -23,12 +23,12 @@ from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
-from fuser.optimize.use_coarse_ops import use_coarse_ops
+from fuser.optimize.use_approximate_ops import use_approximate_ops
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     remove_dead_code,
     recompute_across_calls,
-    use_coarse_ops,
+    use_approximate_ops,
     uncancelled_sums,
     assign_output_layouts,
     split_reshaped_dims,

@@ -9,7 +9,7 @@ chip between passes, and is half as large.
 
 from __future__ import annotations
 
-from fuser.ir.coarse_ops import ROUND_TO_BFLOAT16
+from fuser.ir.approximate_ops import ROUND_TO_BFLOAT16
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Expr, Fusion, Pointwise, Reduction, Scan, Tensor, Val, Welford, expr_inputs, expr_outputs
 

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from fuser import locks
 from fuser.errors import InternalError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO, Cond, Int, Symbol, Truth
 from fuser.ir.kernel import (

@@ -24,7 +24,7 @@ from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
-from fuser.ir.coarse_ops import COARSE, ROWS
+from fuser.ir.approximate_ops import APPROXIMATE, ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import (
     POINTWISE,
@@ -382,7 +382,7 @@ def test_constants_without_a_text_of_their_own():
     assert quotient(DataType.Float, -4.0) == CudaSpelling("({0} * (-0.25f))")
 
 
-_APPROXIMATE = ("erf", "expm1", "sigmoid", "silu", "tanh", *(n for n, op in COARSE.items() if op.row.arity == 1))
+_APPROXIMATE = ("erf", "expm1", "sigmoid", "silu", "tanh", *(n for n, op in APPROXIMATE.items() if op.row.arity == 1))
 
 
 @pytest.mark.parametrize("direction", [-1, 0, 1])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fuser.codegen.device_functions import function_closure
-from fuser.ir.coarse_ops import COARSE
+from fuser.ir.approximate_ops import APPROXIMATE
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import POINTWISE, device_names
 from fuser.runtime.launch_params import LaunchParams
@@ -103,7 +103,7 @@ _COARSE = {
     "coarse_rsqrt": "rsqrt(x)",
     "coarse_one_plus_tanh": "2.0 / (1.0 + exp(-2.0 * x))",
 }
-# What a result may be off beside its relative error: results below 2**-126, see ir/coarse_ops.py.
+# What a result may be off beside its relative error: results below 2**-126, see ir/approximate_ops.py.
 _ABSOLUTE = {"coarse_exp_of_negative": "0x1p-126", "coarse_one_plus_tanh": "0x1p-126", "coarse_reciprocal": "0x1p-149"}
 
 _CHECK_COARSE = r"""
@@ -119,13 +119,13 @@ __device__ double error_of(float got, double want) {
 
 
 def test_every_coarse_function_has_a_reference() -> None:
-    assert set(_COARSE) == {name for name, op in COARSE.items() if op.row.arity == 1}
+    assert set(_COARSE) == {name for name, op in APPROXIMATE.items() if op.row.arity == 1}
 
 
 @pytest.mark.parametrize("fma", [True, False], ids=["fma", "no-fma"])
 @pytest.mark.parametrize("name", sorted(_COARSE))
 def test_relative_error_of_coarse_functions_over_all_floats(name: str, fma: bool) -> None:
-    op = COARSE[name]
+    op = APPROXIMATE[name]
     spelling = op.row.cuda(DataType.Float).apply("x")
     check = _CHECK[_CHECK.index("__device__ double reference") :]
     source = "\n".join(function_closure(device_names(spelling))) + _CHECK_COARSE + check

@@ -10,7 +10,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
-from fuser.ir.coarse_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.fusion import Pointwise
 from fuser.optimize.pipeline import optimize_fusion
 

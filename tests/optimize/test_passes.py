@@ -6,7 +6,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.coarse_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order, undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
@@ -24,7 +24,7 @@ from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
-from fuser.optimize.use_coarse_ops import use_coarse_ops
+from fuser.optimize.use_approximate_ops import use_approximate_ops
 from tests.fusion_corpus import CORPUS, RAGGED
 from tests.random_fusions import generate
 
@@ -53,7 +53,7 @@ def test_passes_keep_the_meaning() -> None:
     assert list(PASSES) == [
         remove_dead_code,
         recompute_across_calls,
-        use_coarse_ops,
+        use_approximate_ops,
         uncancelled_sums,
         assign_output_layouts,
         split_reshaped_dims,

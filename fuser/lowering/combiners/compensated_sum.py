@@ -5,15 +5,15 @@ the total; here what a step loses is added up beside it, and added to the total 
 half an ulp of its own and n**2 squared roundings, instead of n roundings of the largest total on the way.
 
 A sum is compensated where something wider than 16 bits comes of it: a rounding to 16 bits hides what it would gain, and so do
-terms that are coarse themselves. It does not where the sum is subtracted from elements, as in the gradient of softmax: what is
-left may be small beside either.
+terms that are approximate themselves. It does not where the sum is subtracted from elements, as in the gradient of
+softmax: what is left may be small beside either.
 """
 
 from __future__ import annotations
 
 from typing import TypeGuard
 
-from fuser.ir.coarse_ops import COARSE
+from fuser.ir.approximate_ops import APPROXIMATE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, MemoryType
 from fuser.ir.exact_ops import DIVIDE_BY_SUM, SCALED_DIVISOR
@@ -30,10 +30,10 @@ COMBINE = "compensated_add"
 def compensated_sums(builder: ScheduleBuilder) -> frozenset[str]:
     """Names of the sums in Float or Double that show in an output to more than 16 bits, or are subtracted from elements.
 
-    Those of coarse terms are left out.
+    Those of approximate terms are left out.
     """
     wide = wide_results(builder)
-    coarse = {e.output for e in builder.exprs if isinstance(e, Pointwise) and e.op in COARSE}
+    coarse = {e.output for e in builder.exprs if isinstance(e, Pointwise) and e.op in APPROXIMATE}
     sums = {e.output for e in builder.exprs if _is_sum(e) for t in tensor_inputs(e) if t not in coarse}
     subtracted = {t.name for t in _subtracted(builder) if t in sums}
     return frozenset(t.name for t in sums if t.name in wide) | subtracted

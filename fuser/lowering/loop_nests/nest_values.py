@@ -6,7 +6,7 @@ A read says here whether it crosses threads or blocks: which memory the tensor m
 from __future__ import annotations
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.exact_ops import REST_OF

@@ -12,7 +12,7 @@ import pytest
 from fuser import FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.ir.coarse_ops import ROWS
+from fuser.ir.approximate_ops import ROWS
 from fuser.ir.device_info import H200
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_statistics import value_digits

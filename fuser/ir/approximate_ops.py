@@ -1,9 +1,9 @@
 """Pointwise ops that the optimizer puts in: mostly such with an error above that of a float, where it does not show.
 
 Grammar
-    table    := COARSE: name -> CoarseOp; ROUND_TO_BFLOAT16, EXP_BELOW: PointwiseOp
+    table    := APPROXIMATE: name -> ApproximateOp; ROUND_TO_BFLOAT16, EXP_BELOW: PointwiseOp
                 ROWS: name -> PointwiseOp, those of the op table and of `exact_ops.py`, too
-    CoarseOp := row, error, definition
+    ApproximateOp := row, error, definition
 
 Rows are those of the op table in every respect: dtype rule, NumPy semantics (of the exact function), CUDA text for Float and a
 bound in ulp. They are no ops of the front end, and a definition prints what they stand for.
@@ -26,7 +26,7 @@ from fuser.records import record
 
 
 @record
-class CoarseOp:
+class ApproximateOp:
     """What stands for ops of the op table.
 
     error       largest relative error of the result, for operands without an error
@@ -40,14 +40,14 @@ class CoarseOp:
 
 _NEGATIVE = Samples(-80.0, 0.0, specials=False)
 COARSE_FORM, NEAR = "coarse", "near"
-"""What names of coarse ops begin with: `near` ones are off by a few units of a float, as a rounding to 16 bits that more is
-computed from allows."""
+"""What names of approximate ops begin with: `near` ones are off by a few units of a float, as a rounding to 16 bits
+that more is computed from allows."""
 
 
 def _text(template: str) -> CudaRule:
     def rule(dtype: DataType) -> CudaSpelling:
         if dtype is not DataType.Float:
-            raise TypeError(f"coarse ops have no CUDA text for compute dtype {dtype.name}")
+            raise TypeError(f"approximate ops have no CUDA text for compute dtype {dtype.name}")
         return CudaSpelling(template)
 
     return rule
@@ -60,10 +60,10 @@ def _times_reciprocal(dtype: DataType, divisor: float) -> CudaSpelling | None:
     return CudaSpelling(f"({{0}} * {cuda_literal(1 / divisor, dtype)})")
 
 
-def _coarse(
+def _approximate(
     op: str, template: str, error: float, *, constant: ConstantRule | None = None, prefix: str = COARSE_FORM
-) -> CoarseOp:
-    """A coarse form of the op `op`."""
+) -> ApproximateOp:
+    """An approximate form of the op `op`."""
     exact = POINTWISE[op]
     row = PointwiseOp(
         f"{prefix}_{op}",
@@ -79,7 +79,7 @@ def _coarse(
         constant=constant,
     )
     operands = ", ".join(f"{{{i}}}" for i in range(exact.arity))
-    return CoarseOp(row, error, f"{op}({operands})")
+    return ApproximateOp(row, error, f"{op}({operands})")
 
 
 def _one_plus_tanh(x: Array) -> Array:
@@ -121,23 +121,23 @@ _EXP_OF_NEGATIVE = float_row(
     x=Samples(-100.0, 0.0, -100, 0, specials=False),
 )
 
-COARSE: dict[str, CoarseOp] = {
+APPROXIMATE: dict[str, ApproximateOp] = {
     op.row.name: op
     for op in (
-        _coarse("exp", "fuser_coarse_exp({0})", 2.0**-16),
-        _coarse("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
-        _coarse("silu", "fuser_coarse_silu({0})", 2.0**-16),
-        _coarse("sigmoid", "fuser_near_sigmoid({0})", 2.0**-21, prefix=NEAR),
-        _coarse("silu", "fuser_near_silu({0})", 2.0**-21, prefix=NEAR),
-        _coarse("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
-        _coarse("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
-        _coarse("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
-        _coarse("rsqrt", "rsqrtf({0})", 2.0**-22),
-        CoarseOp(_EXP_OF_NEGATIVE, 2.0**-20.5, "exp({0})"),
-        CoarseOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
+        _approximate("exp", "fuser_coarse_exp({0})", 2.0**-16),
+        _approximate("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
+        _approximate("silu", "fuser_coarse_silu({0})", 2.0**-16),
+        _approximate("sigmoid", "fuser_near_sigmoid({0})", 2.0**-21, prefix=NEAR),
+        _approximate("silu", "fuser_near_silu({0})", 2.0**-21, prefix=NEAR),
+        _approximate("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
+        _approximate("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
+        _approximate("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
+        _approximate("rsqrt", "rsqrtf({0})", 2.0**-22),
+        ApproximateOp(_EXP_OF_NEGATIVE, 2.0**-20.5, "exp({0})"),
+        ApproximateOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
     )
 }
-"""Every coarse op by name."""
+"""Every approximate op by name."""
 
 
 def _rounded(x: Array) -> Array:
@@ -176,7 +176,7 @@ EXP_BELOW = float_row(
 )
 
 DEFINITIONS: dict[str, str] = {
-    **{name: op.definition for name, op in COARSE.items()},
+    **{name: op.definition for name, op in APPROXIMATE.items()},
     ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
     EXP_BELOW.name: "exp(fd.ops.sub({0}, {1}))",
     **EXACT_DEFINITIONS,
@@ -223,7 +223,7 @@ _SUMS_OF_EXPONENTIALS = (
 
 ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
-    **{name: op.row for name, op in COARSE.items()},
+    **{name: op.row for name, op in APPROXIMATE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
     EXP_BELOW.name: EXP_BELOW,
     **{op.name: op for op in _SUMS_OF_EXPONENTIALS},

@@ -4,7 +4,7 @@ Before: t3 = exp(t2); t4 = sum(t3); t5 = div(t3, t4); t6 = cast(t5, BFloat16)
 After:  t3 = coarse_exp(t2); t4 = sum(t3); t5 = coarse_div(t3, t4); t6 = cast(t5, BFloat16)
 
 For every tensor the largest relative error that is allowed it is found, from outputs back to inputs; an op is replaced by its
-coarse form (`ir/coarse_ops.py`) where that form's error fits.
+approximate form (`ir/approximate_ops.py`) where that form's error fits.
 
     a 16-bit output       a quarter of its unit in the last place, at least: its rounding adds half a unit
     a 16-bit tensor that is computed with
@@ -20,7 +20,7 @@ coarse form (`ir/coarse_ops.py`) where that form's error fits.
 
 from __future__ import annotations
 
-from fuser.ir.coarse_ops import COARSE, COARSE_FORM, NEAR
+from fuser.ir.approximate_ops import APPROXIMATE, COARSE_FORM, NEAR
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
@@ -58,13 +58,13 @@ _EXACT_ON_16_BITS = frozenset(("neg", "abs", "relu", "maximum", "minimum", "wher
 _NEVER_NEGATIVE = frozenset(("exp", "exp2", "sigmoid", "abs", "sqrt", "rsqrt"))
 
 
-def use_coarse_ops(fusion: Fusion) -> Fusion:
+def use_approximate_ops(fusion: Fusion) -> Fusion:
     """The same outputs, to within their dtypes' last places."""
     allowed = _allowed_errors(fusion) if any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors) else {}
     replaced: dict[Expr, Pointwise] = {}
     for expr in fusion.exprs:
         if isinstance(expr, Pointwise):
-            coarse = _coarse_form(expr, allowed.get(expr.output, 0.0), fusion)
+            coarse = _approximate_form(expr, allowed.get(expr.output, 0.0), fusion)
             if coarse is not None:
                 replaced[expr] = coarse
     if not replaced:
@@ -72,17 +72,17 @@ def use_coarse_ops(fusion: Fusion) -> Fusion:
     return _without_unused(fusion, [replaced.get(e, e) for e in fusion.exprs])
 
 
-def _coarse_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise | None:
-    """The coarse op that computes the same with an error of at most `allowed`."""
+def _approximate_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise | None:
+    """The approximate op that computes the same with an error of at most `allowed`."""
     if not _computes_in_float(expr):
         return None
     if expr.op == "add":
         name, inputs = "coarse_one_plus_tanh", _tanh_plus_one(expr, fusion)
     else:
         name, inputs = f"{COARSE_FORM}_{expr.op}", expr.inputs
-    found = COARSE.get(name)
+    found = APPROXIMATE.get(name)
     if found is None or found.error > allowed:
-        near = COARSE.get(f"{NEAR}_{expr.op}")
+        near = APPROXIMATE.get(f"{NEAR}_{expr.op}")
         if near is not None and near.error <= allowed:
             name, found = near.row.name, near
     if found is None or inputs is None or found.error > allowed:

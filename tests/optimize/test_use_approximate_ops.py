@@ -1,4 +1,4 @@
-"""Where coarse ops take the place of others, and what that does to results."""
+"""Where approximate ops take the place of others, and what that does to results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.coarse_ops import COARSE
+from fuser.ir.approximate_ops import APPROXIMATE
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Pointwise
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
-from fuser.optimize.use_coarse_ops import use_coarse_ops
+from fuser.optimize.use_approximate_ops import use_approximate_ops
 
 Float, Double, BFloat16, Half = DataType.Float, DataType.Double, DataType.BFloat16, DataType.Half
 Int = DataType.Int
@@ -49,10 +49,10 @@ def softmax(fd: Any, x: Any, dtype: DataType) -> Any:
 
 @pytest.mark.parametrize("dtype", [BFloat16, Half])
 def test_softmax_of_16_bits(dtype: DataType) -> None:
-    fusion = use_coarse_ops(fusion_of(lambda fd, x, y: softmax(fd, x, dtype), dtype))
-    verify_fusion(fusion, "use_coarse_ops")
+    fusion = use_approximate_ops(fusion_of(lambda fd, x, y: softmax(fd, x, dtype), dtype))
+    verify_fusion(fusion, "use_approximate_ops")
     assert ops(fusion) == ["sub", "coarse_exp", "coarse_div"]
-    assert use_coarse_ops(fusion) is fusion
+    assert use_approximate_ops(fusion) is fusion
 
 
 EXACT: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -82,7 +82,7 @@ EXACT: dict[str, Callable[[Any, Any, Any], Any]] = {
 @pytest.mark.parametrize("name", EXACT)
 def test_what_shows_stays_exact(name: str) -> None:
     fusion = fusion_of(EXACT[name])
-    assert use_coarse_ops(fusion) is fusion
+    assert use_approximate_ops(fusion) is fusion
 
 
 COARSENED: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
@@ -122,8 +122,8 @@ COARSENED: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
 @pytest.mark.parametrize("name", COARSENED)
 def test_what_does_not_show_is_coarse(name: str) -> None:
     define, expected = COARSENED[name]
-    fusion = use_coarse_ops(fusion_of(define))
-    verify_fusion(fusion, "use_coarse_ops")
+    fusion = use_approximate_ops(fusion_of(define))
+    verify_fusion(fusion, "use_approximate_ops")
     assert ops(fusion) == expected
 
 
@@ -136,8 +136,8 @@ def log_sum_exp(fd: Any, x: Any, *, dim: int = 1, also: bool = False) -> Any:
 
 def test_terms_beside_one() -> None:
     """Of Floats, the terms of a sum that is 1 or more need not be exact where they are small."""
-    fusion = use_coarse_ops(fusion_of(lambda fd, x, y: log_sum_exp(fd, x)))
-    verify_fusion(fusion, "use_coarse_ops")
+    fusion = use_approximate_ops(fusion_of(lambda fd, x, y: log_sum_exp(fd, x)))
+    verify_fusion(fusion, "use_approximate_ops")
     assert ops(fusion) == ["sub", "coarse_exp_of_negative", "log"]
     rng = np.random.default_rng(4)
     x = rng.normal(0, 20, (50, 300)).astype(np.float32)
@@ -152,16 +152,18 @@ def test_terms_beside_one() -> None:
         fusion_of(lambda fd, x, y: fd.ops.sum(fd.ops.exp(fd.ops.sub(x, fd.ops.max(y, 1, keepdim=True))), 1)),
         fusion_of(lambda fd, x, y: fd.ops.sum(fd.ops.exp(x), 1)),
     ):
-        assert "exp" in ops(use_coarse_ops(plain))
+        assert "exp" in ops(use_approximate_ops(plain))
 
 
 def test_results_of_16_bits_themselves() -> None:
-    assert ops(use_coarse_ops(fusion_of(lambda fd, x, y: fd.ops.silu(x), BFloat16))) == ["coarse_silu"]
-    assert ops(use_coarse_ops(fusion_of(lambda fd, x, y: fd.ops.relu(fd.ops.silu(x)), BFloat16)))[0] == "coarse_silu"
+    assert ops(use_approximate_ops(fusion_of(lambda fd, x, y: fd.ops.silu(x), BFloat16))) == ["coarse_silu"]
+    assert (
+        ops(use_approximate_ops(fusion_of(lambda fd, x, y: fd.ops.relu(fd.ops.silu(x)), BFloat16)))[0] == "coarse_silu"
+    )
     between = fusion_of(lambda fd, x, y: fd.ops.cast(fd.ops.mul(fd.ops.silu(x), y), BFloat16), BFloat16)
-    assert "near_silu" in ops(use_coarse_ops(between))
+    assert "near_silu" in ops(use_approximate_ops(between))
     wide = fusion_of(lambda fd, x, y: fd.ops.silu(x) * y, Float)
-    assert ops(use_coarse_ops(wide)) == ["silu", "mul"]
+    assert ops(use_approximate_ops(wide)) == ["silu", "mul"]
 
 
 def test_errors_of_factors_add_up() -> None:
@@ -174,7 +176,7 @@ def test_errors_of_factors_add_up() -> None:
                 result = fd.ops.mul(result, y)
             return fd.ops.cast(result, Half)
 
-        return use_coarse_ops(fusion_of(define))
+        return use_approximate_ops(fusion_of(define))
 
     assert "coarse_exp" in ops(product(3))
     assert "coarse_exp" not in ops(product(4))
@@ -182,12 +184,12 @@ def test_errors_of_factors_add_up() -> None:
 
 def test_it_prints_what_it_stands_for_and_is_another_fusion() -> None:
     plain = fusion_of(lambda fd, x, y: fd.ops.cast(y * (1.0 + fd.ops.tanh(x)), BFloat16))
-    coarse = use_coarse_ops(plain)
+    coarse = use_approximate_ops(plain)
     text = definition_text(coarse)
     assert "fd.ops.add(fd.ops.tanh(tv0), 1.00000)  # coarse_one_plus_tanh\n" in text
     exp = fusion_of(lambda fd, x, y: fd.ops.cast(fd.ops.exp(x), BFloat16))
-    assert "= fd.ops.exp(tv0)  # coarse_exp\n" in definition_text(use_coarse_ops(exp))
-    assert exp.structure != use_coarse_ops(exp).structure
+    assert "= fd.ops.exp(tv0)  # coarse_exp\n" in definition_text(use_approximate_ops(exp))
+    assert exp.structure != use_approximate_ops(exp).structure
 
 
 def test_kernels_have_the_coarse_text() -> None:
@@ -197,7 +199,7 @@ def test_kernels_have_the_coarse_text() -> None:
         fd.add_output(softmax(fd, fd.define_tensor([-1, -1], True, BFloat16), BFloat16))
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
-    source = compiler.compile(use_coarse_ops(fusion), [x]).source
+    source = compiler.compile(use_approximate_ops(fusion), [x]).source
     assert "fuser_coarse_exp(" in source
     assert "fuser_coarse_divide(" in source
     assert "fuser_coarse" not in compiler.compile(fusion, [x]).source
@@ -216,7 +218,7 @@ FORMATS = {BFloat16: (ml_dtypes.bfloat16, 8, -133), Half: (np.float16, 11, -24)}
 
 
 def perturbed(op: Callable[..., np.ndarray], error: float, seed: int) -> Callable[..., np.ndarray]:
-    """`op` with results off by as much as a coarse op may be, up or down."""
+    """`op` with results off by as much as an approximate op may be, up or down."""
     rng = np.random.default_rng(seed)
 
     def off(*arrays: np.ndarray) -> np.ndarray:
@@ -229,21 +231,21 @@ def perturbed(op: Callable[..., np.ndarray], error: float, seed: int) -> Callabl
 @pytest.mark.parametrize("dtype", [BFloat16, Half])
 @pytest.mark.parametrize("name", ["softmax", "tanh and one", "one more", "a divisor", "silu", "scaled"])
 def test_the_largest_errors_stay_below_a_unit(name: str, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coarse ops that are as wrong as they may be: outputs stay within 3/4 unit of the last place."""
+    """Approximate ops that are as wrong as they may be: outputs stay within 3/4 unit of the last place."""
     from dataclasses import replace
 
-    from fuser.ir import coarse_ops
+    from fuser.ir import approximate_ops
 
     def define(fd: Any, x: Any, y: Any) -> Any:
         if name == "softmax":
             return softmax(fd, x, dtype)
         return COARSENED[name][0](fd, x, y)
 
-    rows = dict(coarse_ops.ROWS)
-    for seed, (key, op) in enumerate(COARSE.items()):
+    rows = dict(approximate_ops.ROWS)
+    for seed, (key, op) in enumerate(APPROXIMATE.items()):
         rows[key] = replace(op.row, numpy=perturbed(op.row.numpy, op.error, seed))
     fusion = fusion_of(define)
-    coarse = use_coarse_ops(fusion)
+    coarse = use_approximate_ops(fusion)
     assert any(op.startswith("coarse_") for op in ops(coarse))
     storage, digits, smallest = FORMATS[coarse.output_tensors[0].dtype]
     rng = np.random.default_rng(3)
