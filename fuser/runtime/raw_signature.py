@@ -188,7 +188,9 @@ def probe_expression(entry: str, signature: str | None) -> str:
 # --- reading the answer -----------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"Ly(\d+)E")
-_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]\d+)\s+(?:\.ptr\S*\s+)?[\w$]+(?:\[(\d+)\])?")
+_PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]\d+)\s+(?:\.ptr(?:\s*\.[a-z]+)?(?:\s*\d+)?\s+)?[\w$]+(?:\[(\d+)\])?"
+)
 
 
 def read_signature(

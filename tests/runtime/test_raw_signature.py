@@ -3,6 +3,7 @@
 import pytest
 
 from fuser.errors import CompilationError
+from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import nvrtc
 from fuser.runtime.raw_signature import (
     PROBE_THREADS,
@@ -13,6 +14,7 @@ from fuser.runtime.raw_signature import (
     probe_source,
     read_signature,
 )
+from fuser.runtime.rtc_kernel import RtcKernel
 
 
 def signature_of(source: str, entry: str, given: str | None = None, options: tuple[str, ...] = ()) -> RawSignature:
@@ -208,3 +210,11 @@ NAMES_IN_TEXT = [
 @pytest.mark.parametrize(("source", "name"), NAMES_IN_TEXT)
 def test_names_come_from_the_text(source: str, name: str) -> None:
     assert [p.name for p in signature_of(source, "k").parameters] == [name]
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_100a", "sm_120a"])
+def test_pointers_of_an_entry_on_every_architecture(arch: str) -> None:
+    """PTX for compute capability 10.0 and later says how pointers of parameters are aligned: `.ptr .align 1`."""
+    source = 'extern "C" __global__ void twice(float* y, const int* x, int n) {}'
+    raw = RtcKernel(source, "twice", DeviceInfo.preset(arch)).compile()
+    assert [p.nbytes for p in raw.parameters] == [8, 8, 4]
