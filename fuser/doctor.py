@@ -20,6 +20,8 @@ from fuser.records import record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fuser.ir.device_info import DeviceInfo
+
 Version = tuple[int, int]
 """(major, minor) of a CUDA component."""
 
@@ -365,10 +367,53 @@ def _gpu(index: int) -> Gpu:
     )
 
 
+def render_probe(known: DeviceInfo, probed: DeviceInfo) -> str:
+    """Rates and latencies that planning takes by default beside those that were measured."""
+    from operator import attrgetter
+
+    from fuser.runtime.probe import MEASURED
+
+    lines = [f"{known.name}, {known.arch}", f"  {'':30s}{'known':>10s}{'measured':>10s}"]
+    for name in MEASURED:
+        before, after = (float(attrgetter(name)(device)) for device in (known, probed))
+        lines.append(f"  {name:30s}{before:10.1f}{after:10.1f}" + (f"{after / before:8.2f}x" if before else ""))
+    return "\n".join(lines)
+
+
+def _probe_gpu() -> int:
+    from fuser.runtime.cuda_device import CudaDevice
+    from fuser.runtime.cuda_device_info import reported_info
+    from fuser.runtime.probe import GpuBench, probe
+    from fuser.runtime.probed_devices import keep_probed
+
+    try:
+        device = CudaDevice(0)
+        bench = GpuBench(device)
+    except (ImportError, NoDeviceError, LaunchError) as error:
+        print(f"nothing to measure: {_one_line(error)}", file=sys.stderr)
+        return 1
+    known = reported_info(0)
+    try:
+        probed = probe(known, bench)
+    finally:
+        bench.release()
+    print(render_probe(known, probed))
+    kept = keep_probed(known, probed)
+    print("kept; FUSER_MACHINE=probed plans with them" if kept else "not kept: the disk cache is off")
+    return 0
+
+
 def main(arguments: list[str], machine: Machine | None = None) -> int:
-    """Print the report. Returns 0 if the project can compile and simulate here, 1 if not, 2 for misuse."""
+    """Print the report, or with `--probe` what was measured on the GPU. Returns 0 if the project can compile and simulate here,
+    or if there was a GPU to measure, 1 if not, 2 for misuse."""
+    if arguments == ["--probe"]:
+        return _probe_gpu()
     if arguments:
-        print("usage: fuser doctor   (it takes no arguments)", file=sys.stderr)
+        print(
+            "usage: fuser doctor             what this machine has, and what is missing\n"
+            "       fuser doctor --probe     measure the GPU's rates and latencies, and keep them for FUSER_MACHINE=probed",
+            file=sys.stderr,
+        )
         return 0 if arguments in (["-h"], ["--help"]) else 2
     findings = inspect_machine(ThisMachine() if machine is None else machine)
     print(render(findings))

@@ -114,6 +114,12 @@ def _parse_log(text: str) -> str:
     return text.lower()
 
 
+def _parse_machine(text: str) -> str:
+    if text not in MACHINES:
+        raise ValueError(f"expected one of {', '.join(MACHINES)}")
+    return text
+
+
 def _parse_traceback(text: str) -> str:
     if text not in TRACEBACKS:
         raise ValueError(f"expected one of {', '.join(TRACEBACKS)}")
@@ -174,6 +180,7 @@ VERIFY_CHECKS: dict[str, str] = {
 SWITCH = {"on": True, "off": False, "1": True, "0": False}
 
 TRACEBACKS = ("short", "full")
+MACHINES = ("preset", "probed")
 
 TUNE_MODES = ("off", "use", "on", "later")
 
@@ -311,6 +318,15 @@ PROGRESS: Option[bool] = Option(
     True,
     " | ".join(SWITCH),
     "Whether compiling and tuning that take longer than two seconds say on a terminal how far they are.",
+)
+MACHINE: Option[str] = Option(
+    "machine",
+    "FUSER_MACHINE",
+    _parse_machine,
+    "preset",
+    " | ".join(MACHINES),
+    "What planning takes for a GPU's rates and latencies. preset: those known of its architecture; probed: those that `fuser "
+    "doctor --probe` measured on it and kept on disk, if it did. Results may differ in how reductions round.",
 )
 EXPECT_NVRTC: Option[tuple[int, int] | None] = Option(
     "expect_nvrtc",

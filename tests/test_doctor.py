@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,8 @@ import pytest
 
 from fuser import doctor
 from fuser.doctor import Driver, Gpu, Nvrtc
-from fuser.errors import InputValueError
+from fuser.errors import InputValueError, NoDeviceError
+from fuser.ir.device_info import DeviceInfo
 from tests.runtime.fake_driver import install
 
 NVRTC_12 = Nvrtc((12, 9), "/usr/lib/libnvrtc.so.12", (75, 80, 90, 100, 120))
@@ -193,3 +195,22 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """The suite runs only where the project can compile, so the doctor has to say so."""
     assert doctor.main([]) == 0
     assert "This machine can compile" in capsys.readouterr().out
+
+
+def test_a_probe_shows_what_was_known_beside_what_was_measured() -> None:
+    known = DeviceInfo.preset("H200")
+    text = doctor.render_probe(
+        known, replace(known, latencies=replace(known.latencies, l2_ns=2 * known.latencies.l2_ns))
+    )
+    assert text.startswith("H200, sm_90a\n")
+    assert re.search(r"latencies\.l2_ns +156\.0 +312\.0 +2\.00x", text)
+    assert re.search(r"memory_bytes_per_ns +4275\.0 +4275\.0 +1\.00x", text)
+
+
+def test_a_probe_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def none(index: int) -> None:
+        raise NoDeviceError("there is no GPU")
+
+    monkeypatch.setattr("fuser.runtime.cuda_device.CudaDevice", none)
+    assert doctor.main(["--probe"]) == 1
+    assert capsys.readouterr().err == "nothing to measure: there is no GPU\n"

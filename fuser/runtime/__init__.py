@@ -5,6 +5,7 @@ Knows nothing of host programs, schedules or definitions.
 From the top down; a file imports files of its own layer or below, and no two files import each other (pyproject.toml):
 
 Doors
+    probe.py                     what a GPU does and how long it takes, by small raw kernels
     rtc_kernel.py                `RtcKernel`: raw CUDA source, with the checks and variants of generated kernels
     call_keys.py                 the key of a call, read by code made for the types of its arguments
     generator.py                 the state of the random generator: torch's for tensors of torch on a GPU, else the
@@ -39,6 +40,7 @@ What a device must do
 What crosses from compilation, and becomes a launch
     commands.py, library_calls.py, selectors.py   what a device can be asked to do later, as data
     compiled_kernel.py           `CompiledKernel`, the bridge between compilation and execution, and its file form
+    probed_devices.py            what `probe` found of a GPU, kept on disk
     nvrtc.py, ptxas_log.py       CUDA text in, machine code and a report of resources out
     variants.py                  binaries of one text for other block sizes, one for each rung, compiled once however
                                  many threads ask

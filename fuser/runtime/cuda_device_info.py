@@ -6,9 +6,15 @@ from dataclasses import replace
 
 from fuser.ir.device_info import REACHED_OF_MEMORY, DeviceInfo, largest_cluster
 from fuser.runtime import driver
+from fuser.runtime.probed_devices import as_probed
 
 
 def read_info(index: int) -> DeviceInfo:
+    """A device as planning should know it: with the rates and latencies that were measured on it, if options ask for them."""
+    return as_probed(reported_info(index))
+
+
+def reported_info(index: int) -> DeviceInfo:
     """A device as the driver reports it. What it does not report, rates and latencies, is that of the preset which is most
     like the device; so is the rate of its memory where the driver does not tell the clock of that."""
     module = driver.bindings()
