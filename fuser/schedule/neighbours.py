@@ -167,12 +167,11 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
     for threads in ((along * 2, beside), (along // 2, beside), (along, beside * 2), (along, beside // 2)):
         if min(threads) >= 1 and _fits(device, *threads):
             yield _with(params, block_reduce=threads[0], **{other: threads[1]})
-    if not params.one_iteration:
-        if params.grid_reduce > 1:
-            yield from _halves_and_doubles(params, "grid_reduce")
-        else:
-            yield replace(params, grid_reduce=2)
-            yield replace(params, grid_reduce=8)
+    if params.grid_reduce > 1:
+        yield from _halves_and_doubles(params, "grid_reduce")
+    else:
+        yield replace(params, grid_reduce=2)
+        yield replace(params, grid_reduce=8)
     yield replace(params, streaming=not params.streaming)
 
 
@@ -207,7 +206,6 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
 def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
     # The blocks wait for the whole grid: how many there are, and of how many threads, stays.
     yield replace(params, ahead=not params.ahead)
-    yield replace(params, as_computed=not params.as_computed)
     if params.sharing == 1 and not params.in_shared:
         yield from _halves_and_doubles(params, "rows", most=4)
     if params.blocks_per_sm > 1:

@@ -158,8 +158,6 @@ class ReductionParams:
     aligned_to     the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster        blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming      what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    one_iteration  as many blocks share a reduction as have one iteration each, whatever that number is (`grid_reduce`
-                   is 2)
     reasons        why, in words; no part of what is compared
     """
 
@@ -179,7 +177,6 @@ class ReductionParams:
     aligned_to: str = ""
     cluster: bool = False
     streaming: bool = False
-    one_iteration: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -328,7 +325,6 @@ class InnerOuterParams:
                     block has rows of its own
     in_cluster      they are a cluster; else they meet in device memory
     in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
-    as_computed     what stages share stays in registers as they use it, rather than as it is read
     reasons         why, in words; no part of the kernel's key
     """
 
@@ -348,7 +344,6 @@ class InnerOuterParams:
     sharing: int = 1
     in_cluster: bool = False
     in_shared: tuple[str, ...] = ()
-    as_computed: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -50,11 +50,11 @@ NUMBERS: dict[str, dict[str, str]] = {
         "share": "_BYTES_ASKED",
     },
     "cost/plan_reduction.py": {
-        "elements": "_LEAST_POSTED _LEAST_OF_ONE_TURN _MOST_OF_ONE_TURN",
+        "elements": "_LEAST_POSTED",
     },
     "cost/row_shapes.py": {
         "registers": "LARGE_THREAD",
-        "share": "ALONE CLUSTER_STEP UNEVEN NEARLY",
+        "share": "ALONE CLUSTER_STEP",
     },
     "cost/rows_in_shared.py": {
         "share": "WANTED_IN_FLIGHT ALONE CLUSTER CLUSTER_STEP FEW_ACCESSES",

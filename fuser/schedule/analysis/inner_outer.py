@@ -10,7 +10,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import (
     ExpSum,
@@ -60,9 +59,7 @@ class Load:
     For accesses of any width, bytes of an element of each tensor: `read_sizes` of rows, `weight_sizes` of what rows share,
     `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
     many a row has, which take `statistic_registers` while a row is worked on. `pairs`: 2 if with what their roundings lost.
-    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept. `computed_sizes`:
-    bytes of an element of what stages share as they use it. `unpacked_registers`: what conversions of an access need beside its
-    elements and theirs (a BFloat16 is the upper half of its Float).
+    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept.
     """
 
     loaded: int
@@ -82,8 +79,6 @@ class Load:
     pairs: int = 1
     is_double: bool = False
     operations: int = 16
-    computed_sizes: tuple[int, ...] = ()
-    unpacked_registers: int = 0
 
 
 @record
@@ -234,22 +229,16 @@ def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterD
 
 
 @memoized
-def computed_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
-    """The same, if such values are kept as several stages use them, not as they are read."""
-    return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer), as_computed=True)
-
-
-@memoized
 def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
     return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer))
 
 
 @lru_cache(maxsize=256)
-def _kept_sizes(segment: Fusion, choice: int, *, as_computed: bool = False) -> tuple[int, ...]:
+def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
     """The same for the sides of that number: found once for all fusions that are equal."""
     inner_outer = choices_of(segment, resolving_graph(segment))[choice]
-    kept = InnerOuterPass(segment, (), inner_outer.reference.name).kept(as_computed=as_computed)
+    kept = InnerOuterPass(segment, (), inner_outer.reference.name).kept()
     return tuple(t.dtype.itemsize for t in kept)
 
 
@@ -274,22 +263,19 @@ class InnerOuterPass:
         groups = dim_groups(graph, inner_outer.reference)
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
-    def kept(self, *, as_computed: bool = False) -> list[Tensor]:
+    def kept(self) -> list[Tensor]:
         """Values of full size that are kept from one stage to the next beside the copies of inputs."""
         b = self.builder
-        _, copies, kept = self.compute(as_computed=as_computed)
+        _, copies, kept = self.compute()
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))
         tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
         return [t for t in tensors if concrete_groups(graph, t) & along]
 
-    def compute(
-        self, in_shared: Collection[str] = (), *, as_computed: bool = False
-    ) -> tuple[set[str], dict[str, str], list[str]]:
+    def compute(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
         """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
 
-        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input. `as_computed`: what
-        stages share is kept as they use it, rather than computed again from those copies.
+        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
         """
         b = self.builder
         late = self._compute_apart()
@@ -301,7 +287,7 @@ class InnerOuterPass:
             expr = b.definition(name)
             if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
                 b.two_pass(name)
-        kept = keep_stages(b, few_registers=True, as_computed=as_computed, anew=self._has_part_of_row)
+        kept = keep_stages(b, few_registers=True, anew=self._has_part_of_row)
         return late, copies, [k.name for k in kept]
 
     def reductions(self) -> tuple[list[str], list[str]]:
@@ -493,8 +479,6 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         pairs=1 if is_double else pairs,
         is_double=is_double,
         operations=operations_of(segment, graph, inner_outer),
-        computed_sizes=computed_sizes(segment, graph, inner_outer),
-        unpacked_registers=vector if any(t.dtype is DataType.Half for t in read) else 0,
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
     return Found(

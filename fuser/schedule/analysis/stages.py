@@ -226,16 +226,13 @@ def keep_stages(
     *,
     few_registers: bool = False,
     inputs_only: bool = False,
-    as_computed: bool = False,
     anew: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Kept, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
-    See `kept_between`. With `as_computed` a value is kept as several stages use it, not what it is computed from. What is to be
-    `anew` is read, or computed, in each stage whatever that takes.
+    See `kept_between`. What is to be `anew` is read, or computed, in each stage whatever that takes.
     """
-    _, full = _full_size(builder)
-    worth = full.__contains__ if as_computed else _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
+    worth = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
     return split_stages(builder, lambda name: not anew(name) and worth(name))[0]
 
 

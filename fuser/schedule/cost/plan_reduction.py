@@ -46,8 +46,6 @@ _LEAST_POSTED, _POSTING = 8192, (256, 512)
 _MOST_TURNS = 4
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
-# Blocks of a sum of all elements that have an iteration each: so many or more, and no more.
-_LEAST_OF_ONE_TURN, _MOST_OF_ONE_TURN = 2048, 1 << 15
 # Turns of a block that is one of two on its SM in turn.
 _LEAST_TURNS = 4
 
@@ -114,12 +112,6 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
         else:
             grid = _sharing(space, device, blocks, steps, threads, unroll)
             reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
-    if grid > 1 and space.kept == 1 and not (cluster or space.heavy or space.held):
-        of_one_iteration = ceil_div(steps, threads * unroll)
-        if _LEAST_OF_ONE_TURN <= of_one_iteration <= _MOST_OF_ONE_TURN:
-            # No block waits for reads of a second turn (H200: f32 8192x8192 74 -> 70 us, bf16 100003x3072 151.6 -> 149.4).
-            reasons.append(f"{of_one_iteration} of them, so that each has one turn")
-            return ReductionPlan(threads, rows, 2, unroll, tuple(reasons), one_iteration=True)
     iterations = ceil_div(steps, grid * threads)
     if grid > 1 and not cluster and iterations == 2 and not (space.heavy or space.held):
         # Half as many threads have fewer parts to join (H200: f32 1497x257 7.0 -> 6.4 us).

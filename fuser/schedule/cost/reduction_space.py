@@ -84,7 +84,6 @@ class ReductionPlan:
     block_outer: int = 0
     unroll_outer: bool = False
     cluster: bool = False
-    one_iteration: bool = False
     grid_along: bool = False
 
 

@@ -134,54 +134,6 @@ def co_resident_row_shape(
     return None
 
 
-def are_uneven(rows: int, device: DeviceInfo) -> bool:
-    """Whether a few SMs have two of so many rows, and all others one."""
-    return device.sm_count < rows <= UNEVEN * device.sm_count
-
-
-def over_uneven_processors(
-    length: int, rows: int, vector: int, per_element: int, loaded: int, itemsize: int, device: DeviceInfo
-) -> RowShape | None:
-    """The spread of long rows of which a few SMs would have two and all others one, over clusters that are there at once; None
-    for other rows.
-
-    Arguments as of `choose_row_shape`.
-    """
-    if not are_uneven(rows, device) or device.max_cluster < EVEN_CLUSTER:
-        return None
-    accesses = math.ceil(length / (vector * EVEN_CLUSTER))
-    batch = -(-accesses // EVEN_THREADS)
-    if not LEAST_EVEN <= batch <= MOST_EVEN:
-        return None
-    moving = batch * vector // 4
-    found = _row_shape(accesses, batch, EVEN_CLUSTER, rows, vector, per_element, loaded, itemsize, moving, device)
-    if found is None or rows * EVEN_CLUSTER > found[1] * device.sm_count * NEARLY:
-        return None
-    return found[0]
-
-
-def shape_of_exponentials(
-    length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
-) -> RowShape | None:
-    """The spread of rows of Doubles whose threads keep exponentials: over the fewest blocks that leave a thread few accesses;
-    None if no cluster does.
-
-    Arguments as of `choose_row_shape`.
-    """
-    for threads in (MOST_DOUBLE_THREADS, 2 * MOST_DOUBLE_THREADS):
-        for cluster in (1, 2, 4, 8, 16):
-            if cluster > device.max_cluster or length < cluster * vector * WARP:
-                break
-            accesses = math.ceil(length / (vector * cluster))
-            batch = -(-accesses // threads)
-            if batch > MOST_DOUBLES:
-                continue
-            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, 8, 0, device)
-            if found is not None:
-                return found[0]
-    return None
-
-
 def threads_for(accesses: int, batch: int) -> int:
     """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
     threads = -(-accesses // batch)
@@ -239,17 +191,6 @@ def _row_shape(
     in_flight = resident * warps * WARP * elements * loaded
     return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
 
-
-MOST_DOUBLES, MOST_DOUBLE_THREADS = 8, 256
-"""Accesses of a thread that keeps exponentials of Doubles, and threads of its block (H200: softmax of 68x16384 by (threads,
-accesses, blocks) (256, 4, 8) 11.7 us, (256, 8, 4) 12.4, (512, 8, 2) 14.0, (256, 16, 2) 14.8; 101x5120 (256, 5, 2) 8.3,
-(512, 5, 1) 8.7, (320, 8, 1) 9.2; 100x50258 (256, 7, 16) 39.4, (256, 13, 8) 41.5, (512, 7, 8) 44.2, (416, 4, 16) 46.1;
-1000x16384 (256, 8, 4) 80.9, (512, 8, 2) 87.8, in shared memory 101.9; 23x128256 (512, 8, 16) 30.6 and 35.5)."""
-
-UNEVEN, EVEN_CLUSTER, EVEN_THREADS, LEAST_EVEN, MOST_EVEN, NEARLY = 1.3, 4, 256, 4, 5, 1.05
-"""Rows for each SM up to which clusters of so many blocks, of so many threads and accesses of each, share them more evenly
-than blocks do, where nearly all of them are there at once (H200: softmax bf16 140x32768 11.8 us, so 9.7, f32 167x16384 12.5 and
-11.9; 250x16384, two of which share most SMs, 14.1 and 15.9)."""
 
 FEW_ACCESSES = 2
 """Accesses of a thread up to which the threads of one block hold a row of which there are few."""

@@ -20,7 +20,7 @@ import math
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.inner_outer import Load, size_registers
+from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.params import Refused
 
@@ -161,20 +161,6 @@ def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load
     own = load.own_registers - (JOINED_WIDE if load.pairs > 1 else 0)
     registers = own + 8 * (side_by_side > 1) + batch * per_access
     return -(-registers // REGISTER_STEP) * REGISTER_STEP
-
-
-def keeps_computed(shape: PassShape, vector: int, load: Load, device: DeviceInfo) -> bool:
-    """Whether what stages share had better stay as they use it: then nothing is computed again behind the joins of statistics.
-
-    Not where registers are few, nor of single elements, nor of Floats, most of whose operations keep what roundings lose (H200:
-    f64 1774x1024 27.0 us, kept 21.3; bf16 16384x4096 110.8, 109.2; f64 30000x257 64.6, 67.5; f32 5000x600 20.8, 21.2).
-    """
-    if vector == 1 or load.pairs > 1 or (load.is_double and shape.rows > 1):
-        return False
-    more = size_registers(load.computed_sizes, vector) - load.row_registers
-    block = -(-shape.threads * shape.side_by_side // WARP) * WARP
-    registers = shape.registers + shape.batch * shape.rows * max(0, more) + load.unpacked_registers
-    return registers <= _granted(shape.per_sm, block, device)
 
 
 def _itemsize(load: Load) -> int:

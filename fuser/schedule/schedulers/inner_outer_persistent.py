@@ -22,7 +22,6 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import (
     Found,
     choices_of,
-    computed_sizes,
     find_inner_outer,
     inner_outer_of,
     kept_sizes,
@@ -32,7 +31,7 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.cost.gradient_rows import SharedRows, choose_shared_rows
-from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block, keeps_computed
+from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.schedulers.columns_in_blocks import ColumnsPass
@@ -68,7 +67,6 @@ class InnerOuterPersistentScheduler:
         if len(choices) == 1:
             # What `propose` asks for any sizes.
             kept_sizes(segment, graph, choices[0])
-            computed_sizes(segment, graph, choices[0])
             sum_registers(segment, choices[0])
         return Accepted()
 
@@ -188,7 +186,6 @@ class InnerOuterPersistentScheduler:
             shape.per_sm,
             shape.ahead and trips > 1,
             bounds,
-            as_computed=keeps_computed(shape, vector, load, device),
             reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads",

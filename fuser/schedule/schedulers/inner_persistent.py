@@ -37,16 +37,12 @@ from fuser.schedule.cost.persistent_rows import (
 )
 from fuser.schedule.cost.row_shapes import (
     BYTES_PER_THREAD,
-    EVEN_CLUSTER,
     MOST_CUT,
     REGISTERS_FOR_ADDRESSES,
     REGISTERS_FOR_DOUBLES,
     RowShape,
-    are_uneven,
     choose_row_shape,
     co_resident_row_shape,
-    over_uneven_processors,
-    shape_of_exponentials,
 )
 from fuser.schedule.cost.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.cost.rows_in_shared import choose_shared_shape, params_in_shared
@@ -154,12 +150,7 @@ class InnerPersistentScheduler:
         exchanges = stages_on_chip(segment) - 1
         if shaped is not None:
             shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
-        even: RowShape | None = None
-        if few is None and shaped is None and sums_exponentials and narrowest <= 4 and not accesses.misaligned:
-            once = kept_bytes(segment, one_pass=True)
-            even = over_uneven_processors(length, rows, vector, once, loaded, narrowest, device)
-            shape, inputs_only = (even, False) if even is not None else (shape, inputs_only)
-        is_few = few is not None or shaped is not None or even is not None
+        is_few = few is not None or shaped is not None
         in_shared = found.placed_anywhere(device)
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(
             vector, loaded, per_element, is_double=narrowest > 4
@@ -169,18 +160,9 @@ class InnerPersistentScheduler:
         is_shared = isinstance(shape, Refused) or shape.cluster > 1
         least = LEAST_BYTES_BESIDE if shared_bytes else LEAST_BYTES
         # Registers keep exponentials of Double, fifty instructions each (H200: softmax f64 3000x3072 44.2 us, 57.6 in
-        # shared memory, 68x16384 11.7 to 14.8 and 18.0).
-        keeps = narrowest > 4 and sums_exponentials and not accesses.misaligned and not is_few
-        if keeps:
-            kept = kept_bytes(segment)
-            is_exclusive = not isinstance(shape, Refused) and shape.cluster == 1 and not inputs_only
-            small = None
-            if rows <= device.sm_count or not is_exclusive:
-                small = shape_of_exponentials(length, rows, vector, kept, loaded, device)
-            if small is not None:
-                shape, inputs_only, per_element = small, False, kept
-            keeps = small is not None or is_exclusive
-            is_crowded = is_crowded and not keeps
+        # shared memory).
+        if narrowest > 4 and sums_exponentials and not accesses.misaligned and not is_few:
+            is_crowded = is_crowded and (is_shared or inputs_only)
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         # Elements of four bytes and more are copied asynchronously one by one, wherever they begin.
@@ -234,16 +216,12 @@ class InnerPersistentScheduler:
                         length,
                         one_pass=joins or (sums_exponentials and placed.resident == 1),
                     )
-        if sums_exponentials and not keeps and (isinstance(shape, Refused) or shape.cluster > 1):
+        if sums_exponentials and is_shared:
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
-            shape = (
-                shaped
-                or even
-                or choose_row_shape(
-                    spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
-                )
+            shape = shaped or choose_row_shape(
+                spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
         if isinstance(shape, Refused):
             return shape
@@ -301,8 +279,6 @@ class InnerPersistentScheduler:
             and found.rows * near.cluster > device.sm_count
         ):
             # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
-            return None
-        if isinstance(near, InnerPersistentParams) and near.cluster == EVEN_CLUSTER and are_uneven(found.rows, device):
             return None
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
         signals_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)

@@ -103,7 +103,7 @@ def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) 
     """
     if not space.may_split:
         return False
-    if space.inner and plan.grid_reduce > 1 and not plan.one_iteration:
+    if space.inner and plan.grid_reduce > 1:
         return space.kept == 1 and not plan.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
     if space.ragged and not space.inner:
         # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
@@ -265,7 +265,6 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
-            one_iteration=plan.one_iteration,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
@@ -415,9 +414,7 @@ class ReductionScheduler:
                 builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
             along = ParallelType.block_y
         if params.grid_reduce > 1:
-            if params.one_iteration:
-                builder.split(name, at, params.block_reduce * params.unroll)
-            elif planes and params.grid_along:
+            if planes and params.grid_along:
                 # [O, M] -> [p, O, M/p]
                 builder.split(name, at + 1, params.grid_reduce, False)
                 builder.reorder(name, {at + 1: at})

@@ -40,7 +40,7 @@ class RowsPass(InnerOuterPass):
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self.compute(p.in_shared, as_computed=p.as_computed)
+        late, copies, _ = self.compute(p.in_shared)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):

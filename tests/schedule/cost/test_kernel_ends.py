@@ -59,8 +59,6 @@ def proposed(fd: FusionDefinition, shape: Sequence[int], device: DeviceInfo = H2
 def blocks_of(params: Params, shape: Sequence[int]) -> int:
     """Blocks that share a row of that shape."""
     assert isinstance(params, ReductionParams)
-    if params.one_iteration:
-        return -(-int(np.prod(shape)) // (params.block_reduce * params.vector * params.unroll))
     return params.grid_reduce
 
 

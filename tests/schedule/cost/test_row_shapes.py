@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.dtypes import DataType
-from fuser.schedule.cost.row_shapes import RowShape, batches_of, choose_row_shape, shape_of_exponentials, threads_for
+from fuser.schedule.cost.row_shapes import RowShape, batches_of, choose_row_shape, threads_for
 from fuser.schedule.params import Refused
 from tests.schedule.cost.test_rows_over_grid import proposed
 from tests.schedule.schedulers.test_inner_persistent import H200, softmax
@@ -27,23 +27,6 @@ def test_row_shapes(length: int, vector: int, rows: int) -> None:
     assert shape.threads % 32 == 0 or (shape.threads < 32 and shape.threads & (shape.threads - 1) == 0)
     assert shape.threads * shape.rows <= 1024
     assert shape.registers * shape.threads * shape.rows <= 65536
-
-
-@pytest.mark.parametrize(
-    ("length", "rows", "shape"),
-    [
-        (16384, 68, (256, 8, 4)),  # 12.4 us, 18.0 in shared memory
-        (16384, 1000, (256, 8, 4)),  # 80.9 us, 101.9
-        (5120, 101, (256, 5, 2)),  # 8.3 us, 9.3
-        (50258, 100, (256, 7, 16)),  # 39.4 us, 53.6
-        (128256, 23, (512, 8, 16)),  # 30.6 us, 35.5
-    ],
-)
-def test_exponentials_of_doubles_are_kept(length: int, rows: int, shape: tuple[int, int, int]) -> None:
-    """Softmax on an H200."""
-    found = shape_of_exponentials(length, rows, 2, 8, 8, H200)
-    assert found is not None
-    assert (found.threads, found.batch, found.cluster) == shape
 
 
 def test_rows_of_few_doubles_are_not_crowded() -> None:

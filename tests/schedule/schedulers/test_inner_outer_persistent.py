@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -384,46 +383,6 @@ def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead
     assert kernel.kernel_ir is not None
     copies = [s.dst.name for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
     assert {n.split("_")[0] for n in copies} == set(found.read)
-
-
-@pytest.mark.parametrize("define", DEFINITIONS)
-@pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (21, 64)])
-def test_what_stages_share_is_kept_as_they_use_it(define: Definition, rows: int, length: int) -> None:
-    arrays = arrays_for(define, rows, length, Float)
-    fusion = fusion_of(define, Float)
-    (segment,) = segment_fusion(fusion).segments
-    bound = bind_inputs(fusion, [described(a) for a in arrays])
-    inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
-    assert isinstance(proposed, InnerOuterParams)
-    device = SimulatorDevice(info=SMALL)
-    again, _ = KernelCompiler(device).compile_segment(segment, bound, proposed)
-    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, replace(proposed, as_computed=True))
-    results = run_on(device, kernel, fusion, arrays)
-    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
-        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
-        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name
-    assert kernel.source.count("_recompute_") < again.source.count("_recompute_")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rows", "length", "kept"),
-    [
-        (DataType.Double, 1774, 1024, True),
-        (BFloat16, 16384, 4096, True),
-        (BFloat16, 100_003, 257, False),
-        (Float, 5000, 512, False),
-    ],
-)
-def test_where_what_stages_share_is_kept(dtype: DataType, rows: int, length: int, kept: bool) -> None:
-    wide = dtype if dtype is DataType.Double else Float
-    full, weight = TensorDescriptor(dtype, (rows, length), (length, 1)), TensorDescriptor(dtype, (length,), (1,))
-    statistic = TensorDescriptor(wide, (rows, 1), (1, 1))
-    fusion = fusion_of(partial(layer_norm_backward, wide=wide), dtype)
-    bound = bind_inputs(fusion, [full, full, weight, statistic, statistic])
-    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
-    assert isinstance(params, InnerOuterParams)
-    assert params.as_computed is kept
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)

@@ -106,7 +106,7 @@ LARGE = [
 def test_every_sm_has_threads_enough(shape: Sequence[int], dims: Sequence[int], dtype: DataType, sums: int) -> None:
     """Blocks for nine of ten SMs, and two warps of each of their schedulers."""
     params = planned(dims, shape, dtype, sums)
-    blocks = blocks_of(params, shape, dims) if not params.one_iteration else H200.sm_count
+    blocks = blocks_of(params, shape, dims)
     assert blocks * 10 >= H200.sm_count * 9
     threads = params.block_reduce * params.block_iterate * max(1, params.block_outer)
     assert blocks * threads >= H200.sm_count * 256

@@ -253,9 +253,8 @@ def test_loads_stand_before_their_uses(name: str) -> None:
     kernel = lower_fusion(*scheduled_with_facts(fusion, inputs, params))
     steps = [s for s in walk(kernel.body) if isinstance(s, For) and not s.unroll and has_load(s)]
     assert params.unroll > 1
-    assert params.one_iteration is (name == "all")
-    # One turn is no loop; what a last block loads stands apart.
-    step = kernel.body if params.one_iteration else steps[-1].body
+    # What a last block loads stands apart.
+    step = steps[-1].body
     first = next(s for s in step if isinstance(s, If))
     assert first.role is Role.unswitch
     assert isinstance(first.then[0], For)
@@ -445,29 +444,6 @@ def test_accesses_of_rows_that_begin_anywhere_are_a_word_where_they_are_few() ->
     )
     assert {(p.vector, p.misaligned) for p in (few, short, little)} == {(1, False)}
     assert (many.vector, many.misaligned) == (8, True)
-
-
-@pytest.mark.parametrize("count", [1, 4096, 4097, 5 * 4096, 3 * 4096 + 17])
-@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double])
-def test_as_many_blocks_as_have_one_turn_each(count: int, dtype: D) -> None:
-    """Their number is no part of the kernel: it is that of turns."""
-    fusion = reduction("sum", [0], 1, dtype)
-    vector = 16 // dtype.itemsize
-    params = ReductionParams((0,), True, 64, 1, vector, ("t0",), 2, 8, one_iteration=True)
-    x = (np.arange(count * vector) % 7 - 3).astype(np.dtype(dtype.numpy))
-    (found,) = simulate(fusion, [x], params)
-    assert float(found) == float(x.astype("f8").sum())
-
-
-def test_long_sums_have_blocks_of_one_turn() -> None:
-    fusion, inputs = reduction("sum", [0, 1], 2, D.Float), [described((8192, 8192), D.Float)]
-    params = propose(fusion, inputs, H200)
-    assert params.one_iteration
-    assert params == replace(propose(fusion, [described((9000, 8192), D.Float)], H200), reasons=params.reasons)
-    assert not propose(fusion, [described((3000, 8192), D.Float)], H200).one_iteration
-    kernel = KernelCompiler(H200).compile(fusion, inputs)
-    assert kernel.resources is not None
-    assert kernel.resources.spill_bytes == 0
 
 
 def test_statistics_of_few_rows_and_little_data_have_one_turn() -> None:
