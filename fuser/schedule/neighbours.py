@@ -139,8 +139,6 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
         # Accesses stay as wide as they may be: a thread has two of them.
         divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.divisors)
         yield replace(params, vector=params.vector * 2, divisors=divisors)
-    if len(params.parts) > 1 and not params.linear:
-        yield replace(params, turned=not params.turned)
 
 
 def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[TransposeParams]:

@@ -65,7 +65,6 @@ class PointwiseParams:
     threads   of a block along the last part (0: all of that part) and the one before it
     unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
     rows_of   which part those rows are of, counted from the last one, 0
-    turned    blocks that run at once are neighbours along that part: what it shares is still in the second-level cache
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
     misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
@@ -88,7 +87,6 @@ class PointwiseParams:
     threads: tuple[int, int]
     unroll: int = 1
     rows_of: int = 1
-    turned: bool = False
     merged: bool = False
     misaligned: bool = False
     aligned_to: str = ""

@@ -98,7 +98,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "threads": "BLOCKS",
     },
     "schedulers/pointwise.py": {
-        "share": "LEAST_USED SHARED_LEFT KEPT_SHARE",
+        "share": "LEAST_USED SHARED_LEFT",
     },
     "schedulers/reduction.py": {
         "elements": "_LITTLE _LITTLE_OF_HEAVY _MANY_ROWS",

@@ -52,9 +52,6 @@ SHARED_LEFT = 0.125
 """Part of an element's own instructions that those which rows share may still take."""
 IN_TURN_WAVES = 2
 """Waves of threads that go over rows in turn: each is busy for long, and some are late."""
-KEPT_SHARE = 0.25
-"""Of the second-level cache, what streams through it between two reads of what is read again (H200: rope 4x8x16384x128, where
-17 MB of 60 do in BFloat16, 77.1 us, turned 74.7; Float 185.5 and 144.3, Double 373 and 282)."""
 MOST_ELEMENTS = 32
 """Elements of all inputs that a thread may have in flight."""
 
@@ -248,8 +245,6 @@ def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> 
         builder.split(name, at, params.unroll)
         builder.reorder(name, {at + 1: parts + (wide > 0) + (high > 1)})
     grid = row + 1 + (wide > 0)
-    if params.turned:
-        builder.reorder(name, {last - params.rows_of: grid - 1})
     while grid > (1 if params.merged else 3):
         builder.merge(name, 0, 1)
         grid -= 1
@@ -400,18 +395,12 @@ class Choice:
         if unroll > 1:
             words.append(f"{unroll} {'rows' if runs > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
-        is_merged = is_turned = False
+        is_merged = False
         if runs > 1:
             columns = [-(-vectors // threads[0])] if threads[0] else []
             blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *columns]
             place = len(lengths) - 1 - rows_of
             blocks[place] = -(-blocks[place] // unroll)
-            is_turned = self._is_turned(rows_of) if place < len(blocks) - 1 else False
-            if is_turned:
-                words.append(
-                    "blocks follow one another along what shares inputs, which the second-level cache would not keep else"
-                )
-                blocks.append(blocks.pop(place))
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
         return PointwiseParams(
@@ -422,7 +411,6 @@ class Choice:
             threads,
             unroll,
             rows_of,
-            is_turned,
             is_merged,
             linear=runs < len(self.parts),
             reasons=tuple(words),
@@ -481,25 +469,6 @@ class Choice:
             shared = sum(vector * a.itemsize for a in wide)
             best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
         return best
-
-    def _is_turned(self, place: int) -> bool:
-        """Whether what is the same along a part, counted from the last, would have left the second-level cache when blocks come
-        back to it, if they went through all of the later parts first.
-
-        In between they touch all that later parts have of every argument.
-        """
-        along = self.parts[-1 - place]
-        earlier = [g for part in self.parts[: -1 - place] for g in part]
-        count = math.prod(self.sizes[g] for g in along)
-        between = read_again = 0
-        for a in self.arguments:
-            once = a.nbytes // math.prod(self.sizes[g] for g in earlier if a.stride(g))
-            if not any(a.stride(g) for g in along):
-                read_again += once
-                between += once
-            else:
-                between += once // count
-        return read_again > 0 and between > self.device.l2_bytes * KEPT_SHARE
 
     def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
         """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and

@@ -157,20 +157,8 @@ def table_scale(fd: FusionDefinition) -> None:
     fd.add_output(x * fd.ops.broadcast(table, [True, False, False]))
 
 
-def test_blocks_follow_what_shares_more_than_the_cache_keeps() -> None:
-    """A table of 17 MB and a batch of 34 go by between two reads of it; of a tenth of that the cache keeps all."""
-    shape, strides = (32, 16384, 128), (130, 1)
-    kernel, params = compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))
-    assert (params.turned, params.rows_of, params.parts) == (True, 2, (1, 1, 1))
-    assert "4*bid_y + tid_y <" in body(kernel), "blocks along x are batches"
-    shape = (32, 1638, 128)
-    assert not compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))[1].turned
-    assert not compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))[1].turned
-
-
 @pytest.mark.parametrize("shape", [(5, 7, 24), (3, 33, 600), (8, 2, 16)])
-def test_results_of_turned_blocks(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "KEPT_SHARE", 0.0)
+def test_results_of_a_shared_table(shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(0)
     x, table = rng.standard_normal(shape), np.zeros((shape[1], shape[2] + 2))[:, : shape[2]]
     table[:] = rng.standard_normal(table.shape)
