@@ -29,15 +29,6 @@ NUMBERS: dict[str, dict[str, str]] = {
         "OF_EXACT_WARP _ONE_PASS _TWO_PASSES",
         "share": "RATE_OF_SEVERAL CLUSTER_IN_TURN LEAST_GAIN LEAST_ALONE LEAST_OF_CLUSTER",
     },
-    "cost/online_softmax_rows.py": {
-        "cycles": "WORK NEXT_BLOCK GROUP_TIME STEP_TIME ACROSS_TIME ROW_TIME JOIN",
-        "instructions": "ELEMENT TESTED_ELEMENT ACCESS TURN ROW STEP ACROSS GROUP",
-        "exchanges": "LAST",
-        "share": "READ_RATE LEAST_REST",
-        "threads": "THREADS",
-        "elements": "NARROW",
-        "power": "OVERLAP",
-    },
     "cost/peeled_rows.py": {
         "registers": "LEAST_REGISTERS_BESIDE",
         "threads": "WANTED_THREADS WANTED_THREADS_BESIDE WANTED_THREADS_WIDE WANTED_THREADS_FUNNEL_SHIFTED",
@@ -85,7 +76,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "schedulers/chained_reduction.py": {
         "threads": "MOST_BLOCKS STREAMED_BLOCKS",
-        "elements": "MOST_ROW_BYTES MOST_SINGLE_BYTES LONG",
+        "elements": "LONG",
     },
     "schedulers/inner_outer_persistent.py": {
         "share": "SURE",

@@ -28,7 +28,6 @@ from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost import columns_model, scan_model
 from fuser.schedule.cost.gradient_rows import shared_rows_time
 from fuser.schedule.cost.latency_bound_rows import LatencyBoundRows, choose_latency_bound_shape
-from fuser.schedule.cost.online_softmax_rows import choose_online_softmax_rows
 from fuser.schedule.cost.rows_model import choose_pass_shape
 from fuser.schedule.cost.rows_over_grid import Room, Row, choose_grid_shape, near_time
 from fuser.schedule.params import Refused
@@ -77,7 +76,6 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "gradients in registers": lambda d: choose_pass_shape(4096, 16384, 4, LOAD, d),
     "gradients of Doubles in registers": lambda d: choose_pass_shape(64, 100_003, 2, DOUBLES, d),
     "gradients in shared memory": lambda d: shared_rows_time(7168, 4000, LOAD, d),
-    "losses": lambda d: choose_online_softmax_rows(30_011, 257, 1, 2, 1 << 20, d),
     "scans": lambda d: scan_model.best_cluster(scan_model.SharedRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d),
 }
 TIMES = ("time", "microseconds")

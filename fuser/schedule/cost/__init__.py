@@ -8,7 +8,6 @@ Reductions
     plan_reduction.py       threads, blocks and unrolling of a reduction
     plan_columns.py         the same where neighbouring threads take neighbouring results
     written_columns.py      the same where the reduced values are written too
-    online_softmax_rows.py  losses: many rows, each one sum of exponentials
     reduction_steps.py      when two steps, each a kernel, are better than one
     kernel_ends.py          when a kernel had better end behind its reductions
     text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it

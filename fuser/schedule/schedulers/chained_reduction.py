@@ -18,7 +18,6 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import (
     Expr,
-    ExpSum,
     ExtentOp,
     Fusion,
     Output,
@@ -27,14 +26,12 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.analysis.stages import chained_reductions
-from fuser.schedule.cost.online_softmax_rows import choose_online_softmax_rows
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
@@ -60,13 +57,6 @@ TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
 FEW_BLOCKS = (4, 32, 64, 128, 256, 1024)
 """Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
-FEW_ROWS = 2
-"""Rows of a processor of which there are few: each is worked on from the start."""
-MOST_ROW_BYTES = 16 * 1024
-"""Of rows of exponentials up to which a block's rows are many, and what comes once a row counts."""
-MOST_SINGLE_BYTES = 4096
-"""Of rows that begin anywhere, up to which their elements are read one by one (H200: losses f32 30011x257 30.1 us, so 17.5,
-bf16 21.4 and 14.1)."""
 LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
@@ -123,10 +113,6 @@ class ChainedReductionScheduler:
         length = math.prod(n for g, n in extent.items() if g in reduced)
         if count < 1:
             return Refused("there is no row")
-        blocks = 0
-        if isinstance(rows, ReductionParams):
-            sizes = _row_bytes(segment, count, inputs)
-            rows, blocks = _many_exponentials(segment, rows, count, length, sizes, device)
         if isinstance(rows, InnerPersistentParams):
             rows_per_block = rows.rows
         else:
@@ -143,8 +129,7 @@ class ChainedReductionScheduler:
                 f"{found * sharing} blocks leave SMs idle: by itself, a result of all elements is shared by more"
             )
         is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
-        if blocks == 0:
-            blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
+        blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
         reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
         bounds: tuple[tuple[str, int, int, int], ...] = ()
@@ -183,43 +168,6 @@ def _rows_params(
         if not isinstance(rows_per_block, Refused):
             return Refused("the blocks share all rows of their columns")
     return ReductionScheduler().propose_in_blocks(head, inputs, device)
-
-
-def _row_bytes(segment: Fusion, count: int, inputs: SegmentInputs) -> list[int]:
-    """Bytes of an element of each input that has more than `count`."""
-    return [t.dtype.itemsize for t in segment.input_tensors if math.prod(map(inputs.evaluate, _extents(t))) > count]
-
-
-def _many_exponentials(
-    segment: Fusion, rows: ReductionParams, count: int, length: int, sizes: Collection[int], device: DeviceInfo
-) -> tuple[ReductionParams, int]:
-    """Loops of many rows of exponentials, and blocks that go over them; `rows` and 0 where those are best as for any rows.
-    `sizes`: bytes of an element of each input that is read along a row."""
-    summed = [t.dtype.itemsize for e in segment.tensor_exprs if isinstance(e, ExpSum) for t in tensor_inputs(e)]
-    if not summed or max(summed) > 4 or len(sizes) != 1 or not rows.inner or rows.block_outer or rows.grid_reduce > 1:
-        return rows, 0
-    (itemsize,) = sizes
-    # Of two bytes a vector from any address is two accesses for eight.
-    is_whole = itemsize < 4 and rows.vector > 1 and length % rows.vector == 0 and not rows.aligned_to
-    if rows.misaligned and length * itemsize <= MOST_SINGLE_BYTES and not is_whole:
-        # Vectors from any address are three accesses, and shifts; the ends of a row take tests.
-        alone = replace(rows, vector=1, vectorized=(), misaligned=False, aligned_to="")
-    else:
-        alone = rows
-    if (alone.misaligned and not is_whole) or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
-        return rows, 0
-    found = choose_online_softmax_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
-    if found is None:
-        return rows, 0
-    words = (f"{found.threads} threads a row, {found.rows_per_block} rows a block: about {found.time:.1f} us",)
-    loops = replace(
-        alone, block_reduce=found.threads, block_iterate=found.rows_per_block, unroll=found.unroll, reasons=words
-    )
-    return loops, found.blocks
-
-
-def _extents(t: Tensor) -> list[Int]:
-    return [d.extent for d in t.visible]
 
 
 def _rows_within(

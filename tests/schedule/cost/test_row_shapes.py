@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.ir.dtypes import DataType
 from fuser.schedule.cost.row_shapes import RowShape, batches_of, choose_row_shape, threads_for
 from fuser.schedule.params import Refused
-from tests.schedule.cost.test_rows_over_grid import proposed
-from tests.schedule.schedulers.test_inner_persistent import H200, softmax
+from tests.schedule.schedulers.test_inner_persistent import H200
 
 
 @pytest.mark.parametrize(
@@ -45,12 +43,3 @@ def test_batches_are_all_that_leave_no_thread_idle(accesses: int, fewest: int) -
     assert found[0] == fewest
     assert set(busy) <= set(found) <= {fewest, *busy}
     assert [threads_for(accesses, b) for b in found] == sorted({threads_for(accesses, b) for b in found}, reverse=True)
-
-
-@pytest.mark.parametrize(("dtype", "length"), [(DataType.BFloat16, 32768), (DataType.Float, 16384)])
-def test_rows_of_which_few_processors_have_two_lie_over_clusters(dtype: DataType, length: int) -> None:
-    """Eight processors would work twice as long as all others."""
-    even = proposed(softmax, dtype, 140, length)
-    assert (even.cluster, even.one_pass, even.in_grid, even.in_shared) == (4, True, 0, ())
-    for rows in (132, 264):
-        assert proposed(softmax, dtype, rows, length).cluster == 1

@@ -26,7 +26,6 @@ from fuser.schedule.params import (
     Accepted,
     ChainedParams,
     InnerPersistentParams,
-    ReductionParams,
     Refused,
     SegmentInputs,
 )
@@ -505,37 +504,6 @@ def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(answer.rows, InnerPersistentParams)
     assert "t0" in answer.rows.in_shared
     check(chosen_beside_normalised, rows, columns)
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "stride", "dtype", "single"),
-    [
-        (7776, 1024, 1025, Float, True),
-        (3853, 1000, 1003, Float, True),
-        (7776, 1024, 1024, Float, False),
-        (200, 1024, 1025, Float, False),
-        (7776, 3000, 3001, Float, False),
-        (7776, 1024, 1025, BFloat16, False),
-        (7776, 64, 65, BFloat16, False),
-        (7776, 1021, 1025, BFloat16, True),
-        (7776, 70, 71, BFloat16, True),
-        (7776, 3000, 3001, BFloat16, False),
-    ],
-)
-def test_short_rows_that_begin_anywhere_are_read_element_by_element(
-    rows: int, columns: int, stride: int, dtype: DataType, single: bool
-) -> None:
-    """Where there are many of them."""
-    fusion = fusion_of(cross_entropy, dtype)
-    inputs = [
-        TensorDescriptor(t.dtype, (rows, columns)[: t.ndim], (stride if t.ndim == 2 else 1, 1)[: t.ndim])
-        for t in fusion.input_tensors
-    ]
-    bound = bind_inputs(fusion, inputs)
-    found = ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
-    assert isinstance(found, ChainedParams)
-    assert isinstance(found.rows, ReductionParams)
-    assert (found.rows.vector == 1) is single
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(300, 520), (257, 1000)])
