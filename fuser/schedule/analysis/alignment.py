@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fuser.ir.device_info import WARP
 from fuser.ir.fusion import Fusion, Tensor, memory_order
 from fuser.ir.integers import ONE
 from fuser.ir.iteration_graph import Group, IterationGraph
@@ -34,7 +35,6 @@ INSTRUCTIONS_OF_ACCESS = 6
 """Of an access: its address, its tests, and moving it."""
 INSTRUCTIONS_OF_CUT = 14
 """Of an element of a vector that is cut, beyond those of one that is not: its test, a branch and an access of its own."""
-WARP = 32
 
 
 def least_cut(vector: int) -> int:

@@ -59,7 +59,6 @@ from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
-WARP = 32
 REGISTERS_FOR_GROUP = 16
 """Registers of a thread beside those of `row_shapes` where blocks meet through device memory: without them rows of Float that
 fill 128 registers spill."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_inputs
@@ -35,8 +35,6 @@ from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, Segmen
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
 
-LINE_BYTES = 128
-"""What the lanes along a run read or write together: a cache line."""
 TILE = 64
 """Elements of a tile along each run, where a line is not longer."""
 THREADS = 256
@@ -52,7 +50,6 @@ _CONCURRENT = 4
 """Blocks of an SM at once, about."""
 _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
-WARP = 32
 VECTOR_BYTES = 8
 """Of a thread beside a side that is moved element by element, where tiles have longer lines than a warp or are few (H200: f16
 1363x7168 23.1 us in tiles of 32x64 by eights, by fours in those of 64x64 22.4, 1667x16384 51.5 and 49.5; f32 771x16384 45.2 us
