@@ -2,10 +2,11 @@
 
 A reduction whose results full-size values need again passes over its rows once more. Its blocks cannot share a row, for none
 waits for another: of a few long rows, such as all of a tensor that is divided by its norm, few blocks are left, at a small
-part of the memory's rate. Kernels that end behind the reductions read as many bytes, and with all SMs: blocks that reduce
-share rows, and what comes behind has no reduction.
+part of the memory's rate. Blocks that do wait for one another are all resident, and may have too few loads on their way:
+columns of odd rows, read by element. Kernels that end behind the reductions read as many bytes, and with all SMs: blocks that
+reduce share rows, and what comes behind has no reduction, and wide accesses.
 
-Both times are what moves, by the rate of the SMs that move it, and what waits.
+Both times are what moves, by the rate at which it can, and what waits.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.reduction_space import ceil_div
-from fuser.schedule.params import Params, ReductionParams, SegmentInputs
+from fuser.schedule.cost.reduction_space import RESIDENT_HEAVY, ceil_div
+from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams, SegmentInputs
 
 
 @record
@@ -38,26 +39,38 @@ def worth_ending(
     segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
 ) -> tuple[KernelEnds, str] | None:
     """Where to end the kernel that is proposed for a segment, and why; None if it should be as fast as several."""
-    if not isinstance(params, ReductionParams):
+    if not isinstance(params, OuterPersistentParams | ReductionParams):
         return None
     levels = stage_levels(as_defined(segment))
     last = max(levels.values(), default=0)
     if last == 0:
         return None
     sizes = _Sizes.of(segment, inputs)
-    lanes = 1 if params.inner else params.vector
-    blocks = ceil_div(sizes.rows, params.block_iterate * lanes) * params.grid_reduce
+    loops = params.reduction if isinstance(params, OuterPersistentParams) else params
+    lanes = 1 if loops.inner else loops.vector
+    blocks = ceil_div(sizes.rows, loops.block_iterate * lanes) * loops.grid_reduce
     # A stage is a pass over the rows, or a kernel.
     moved = (last + 1) * sizes.read + sizes.written
     if blocks == 0 or moved == 0:
         return None
     rate, latencies = device.memory_bytes_per_ns, device.latencies
     waiting = (last + 1) * latencies.dram_loaded_ns
-    one = moved / min(rate, blocks * device.rates.sm_bytes_per_ns) + waiting
+    reading = rate
+    if isinstance(params, OuterPersistentParams):
+        if params.kept_iterations:
+            return None
+        # What resident blocks have on its way is all that memory has to do. Blocks that need not be resident are more.
+        each = loops.unroll * sizes.access(lanes) / latencies.dram_loaded_ns
+        resident = min(blocks, device.sm_count)
+        one = moved / min(rate, resident * loops.block_reduce * loops.block_iterate * each)
+        reading = min(rate, device.sm_count * RESIDENT_HEAVY * each)
+    else:
+        one = moved / min(rate, blocks * device.rates.sm_bytes_per_ns)
     launch = latencies.launch_behind_ns
-    if not device.launches_early:
+    if device.compute_capability < (9, 0):
         launch += latencies.late_launch_ns
-    several = moved / rate + waiting + last * launch
+    one += waiting
+    several = last * sizes.read / reading + (sizes.read + sizes.written) / rate + waiting + last * launch
     if several >= one:
         return None
     results = (t.name for e in reductions_of(segment) for t in tensor_outputs(e))
@@ -71,11 +84,16 @@ def worth_ending(
 
 @record
 class _Sizes:
-    """Rows of a segment, and bytes of the arguments that have all dims of them."""
+    """Rows of a segment and elements of each, and bytes of the arguments that have rows."""
 
     rows: int
+    length: int
     read: int
     written: int
+
+    def access(self, elements: int) -> int:
+        """Bytes of an access to all inputs that have rows."""
+        return self.read * elements // max(1, self.rows * self.length)
 
     @staticmethod
     def of(segment: Fusion, inputs: SegmentInputs) -> _Sizes:
@@ -91,4 +109,5 @@ class _Sizes:
 
         read = sum(full(r.dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
         made = [t for t in segment.output_tensors if t not in segment.input_tensors]
-        return _Sizes(rows, read, sum(full(t.visible) * t.dtype.itemsize for t in made))
+        length = math.prod(n for g, n in size.items() if g in reduced)
+        return _Sizes(rows, length, read, sum(full(t.visible) * t.dtype.itemsize for t in made))

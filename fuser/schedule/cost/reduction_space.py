@@ -48,6 +48,9 @@ class Space:
     joined          what a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
+    element_work    instructions of an element
+    row_work        instructions that each thread of a row does once
+    results         what the threads of a row join
     ragged          rows of those begin within a sector of memory: neighbouring blocks write parts of one
     """
 
@@ -69,6 +72,9 @@ class Space:
     joined: Joined = Joined()
     written: int = 0
     partials: int = 0
+    element_work: int = 1
+    row_work: int = 0
+    results: int = 1
     ragged: bool = False
 
 

@@ -25,9 +25,21 @@ def most_repeated(segment: Fusion, device: DeviceInfo) -> int:
     return max(1, instructions // (_AROUND * _COPIES * element_instructions(segment)))
 
 
-@memoized
 def element_instructions(segment: Fusion) -> int:
     """Instructions of a kernel for an element of its iteration space, in all stages: of the exprs that have all of its dims."""
+    found = _instructions(segment)
+    return max(1, found[max(found)])
+
+
+def row_instructions(segment: Fusion) -> int:
+    """Those of the exprs that have fewer dims: what each thread of a row does for it once."""
+    found = _instructions(segment)
+    return sum(count for dims, count in found.items() if dims < max(found))
+
+
+@memoized
+def _instructions(segment: Fusion) -> dict[int, int]:
+    """Instructions of all exprs in all stages, by the number of their dims."""
     graph = resolving_graph(segment)
     times = computed_in_stages(as_defined(segment))
     found: dict[int, int] = {}
@@ -36,4 +48,4 @@ def element_instructions(segment: Fusion) -> int:
         of = tensor_inputs(e)[0] if isinstance(e, Reducing) else tensor_outputs(e)[0]
         dims = len({graph.group(d) for d in of.visible if not d.is_broadcast})
         found[dims] = found.get(dims, 0) + expr_instructions(e) * times.get(tensor_outputs(e)[0].name, 1)
-    return max(1, found[max(found)])
+    return found

@@ -55,7 +55,7 @@ from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
 from fuser.schedule.cost.reduction_space import ReductionPlan, Space, ceil_div
 from fuser.schedule.cost.scratch_budget import joined_bytes
-from fuser.schedule.cost.text_length import element_instructions, most_repeated
+from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
@@ -240,6 +240,9 @@ class ReductionScheduler:
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
             written=sum(outputs),
+            element_work=element_instructions(segment),
+            row_work=row_instructions(segment),
+            results=registers,
             partials=sum(ceil_div(t.dtype.itemsize, REGISTER_BYTES) for e in reductions for t in tensor_outputs(e)),
             ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         )

@@ -130,3 +130,16 @@ def test_several_kernels_compute_the_same(rows: int, columns: int, centred: bool
 
 def _refuses(*_: object) -> Refused:
     return Refused("for this test")
+
+
+def test_columns_of_odd_rows_are_reduced_by_more_blocks_than_are_resident() -> None:
+    """Read by element, resident blocks would have a third of the bytes on their way that memory takes."""
+    statistics, last = proposed(scaled(2, [0]), (1_000_003, 123))
+    assert isinstance(statistics, ReductionParams)
+    assert statistics.grid_reduce >= H200.sm_count / 4
+    assert isinstance(last, PointwiseParams)
+    assert last.vector > 1
+
+
+def test_columns_of_whole_vectors_stay_one_kernel() -> None:
+    assert len(proposed(scaled(2, [0]), (65_536, 1024))) == 1
