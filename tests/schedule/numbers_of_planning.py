@@ -37,8 +37,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "cost/plan_columns.py": {
         "exchanges": "_TURNS _TURNS_OF_HEAVY",
-        "threads": "_MOST_PARTS _RESIDENT_OF_STATISTICS",
-        "share": "_BYTES_ASKED",
+        "threads": "_MOST_PARTS",
     },
     "cost/plan_reduction.py": {
         "elements": "_LEAST_POSTED",
@@ -92,7 +91,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "share": "LEAST_USED SHARED_LEFT",
     },
     "schedulers/reduction.py": {
-        "elements": "_LITTLE _LITTLE_OF_HEAVY _MANY_ROWS",
+        "elements": "_LITTLE",
         "share": "_READ_RATE",
         "cycles": "_DIVISION_ALONE _ENDS",
     },

@@ -29,19 +29,9 @@ _ROWS_OF_FEW = 4
 # Turns of a block that take as long as sharing the work with others, of plain sums and of statistics or sums in Double.
 _TURNS = 2.5
 _TURNS_OF_HEAVY = 4.5
-# Threads along the rows of statistics that are done in an iteration, and rows that are so few.
-_BRIEF_THREADS = 16
-BRIEF_ROWS = _BRIEF_THREADS * MAX_UNROLL
 # Parts of a column's sum that one block joins in about the time in which others read what they are of (H200: f32 100003x64 with
 # 264 parts of 64 columns 16.4 us, 66 of 32 columns 14.3).
 _MOST_PARTS = 66
-# Bytes that an SM should have asked for where columns are read by element, over those that keep memory busy; threads of it that
-# have statistics of Floats, and most threads of a block for a column.
-_BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 1.35, 1536, 16
-# Turns of the only block of an SM from which on a second one is worth its joining (H200: var_mean f64 18901x257 23.4 us in ten
-# iterations of one block and 22.6 in five of two; 58498x64 columns, in seven iterations of two, 19.0, of twice the
-# threads 21.4).
-_TURNS_OF_MANY = 4
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
 _SHORT_UNROLL = 8
@@ -73,8 +63,6 @@ def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> Red
         return _plan_few_rows(space, device, columns)
     if space.written and space.may_split and not space.heavy:
         return plan_written_columns(space, device, columns)
-    if space.by_element:
-        return _plan_elements(space, device)
     unroll = most_in_flight(space)
     if space.heavy and space.bytes_per_step <= _SHORT_ACCESS:
         unroll = min(unroll, _SHORT_UNROLL)
@@ -84,8 +72,6 @@ def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> Red
         and columns < 2 * WARP * device.sm_count
     ):
         return _plan_iteration(space, device, columns)
-    if space.brief:
-        return _plan_brief(space, device, columns)
     wanted = device.sm_count
     across, may_split = _side_by_side(space, device, columns, unroll)
     # Blocks of which an SM has several have fewer threads to join each (H200: f64 432x5120 12.1 -> 10.3 us).
@@ -176,64 +162,6 @@ def _plan_iteration(space: Space, device: DeviceInfo, columns: int) -> Reduction
         flight_words(space, device, unroll),
     )
     return ReductionPlan(along, WARP, 1, unroll, reasons)
-
-
-def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
-    """Columns read one element at a time: as few threads share one as ask for enough bytes, and all blocks are there at once.
-
-    Each thread more has results to join; blocks of a second wave have SMs to themselves that wait for them (H200: var_mean f32
-    826x50257 52.9 us in 786 blocks of 4 x 64 threads, of which six fit on an SM, 58.4 where four do; 57.5 with 8 threads a
-    column, 67.3 with 2; two elements an access, which are three reads, 67.2).
-    """
-    size = space.bytes_per_step
-    unroll = MAX_UNROLL // 2 if space.heavy or size > _SHORT_ACCESS else MAX_UNROLL
-    resident = RESIDENT if space.heavy and space.exact else _RESIDENT_OF_STATISTICS if space.heavy else 2 * RESIDENT
-    fit = max(1, device.sm_count * min(resident, device.max_threads_per_sm) // space.kept)
-    asked = ceil_div(int(device.sm_count * _BYTES_ASKED * device.bytes_in_flight), space.kept * size * unroll)
-    along = power_of_two(asked, 1, _MOST_ALONG)
-    while along > 1 and (along > fit or along * 2 > space.reduced):
-        along //= 2
-    across = max(WARP, BLOCK // along)
-    blocks = ceil_div(space.kept, across)
-    grid = 1
-    if space.may_split and asked > 2 * along and blocks < 2 * device.sm_count:
-        # Half of the bytes are enough where parts have to be joined; as many blocks for each SM.
-        unroll = MAX_UNROLL // 2
-        if space.heavy and space.exact and blocks < WARP // LINE:
-            # Of few columns more last blocks have fewer results to join.
-            across, along = LINE, 2 * _MOST_ALONG
-            blocks = ceil_div(space.kept, across)
-        wanted = device.sm_count * _BYTES_ASKED * device.bytes_in_flight / (2 * size * unroll * along * across)
-        # Bytes of few threads are not on their way while those add up what they have (H200: f64 36296x257 40.8 us in 512
-        # threads of an SM that ask for 32 KB, 28.1 where they asked for 64).
-        of_each = max(RESIDENT // (along * across), round(wanted / device.sm_count), 1)
-        if space.heavy:
-            # Statistics take long to join: a second block on an SM has to save some iterations.
-            of_each = 1 + (space.reduced * blocks >= _TURNS_OF_MANY * device.sm_count * along * unroll)
-        grid = max(1, of_each * device.sm_count // blocks)
-        grid = min(grid, max(1, space.reduced // (along * unroll)))
-    else:
-        unroll = even_unroll(ceil_div(space.reduced, along), unroll)
-    reasons = [f"{space.kept} columns by element: {across} threads along the kept dims, {along} along the reduced ones"]
-    if grid > 1:
-        reasons.append(
-            f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
-        )
-    reasons.append(flight_words(space, device, unroll))
-    return ReductionPlan(along, across, grid, unroll, tuple(reasons))
-
-
-def _plan_brief(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
-    """Statistics of few rows and little data: an iteration of sixteen threads for each column, with short accesses, so
-    that threads have few results to join, one after another (H200: f32 144x7168 7.6 -> 6.9 us, f64 167x1000 7.1 ->
-    6.6)."""
-    across = LINE if ceil_div(columns, 2 * LINE) < device.sm_count else 2 * LINE
-    unroll = even_unroll(ceil_div(space.reduced, _BRIEF_THREADS), MAX_UNROLL)
-    reasons = (
-        f"{space.reduced} rows of {columns} accesses: {across} threads along the kept dims, {_BRIEF_THREADS} along the others",
-        flight_words(space, device, unroll),
-    )
-    return ReductionPlan(_BRIEF_THREADS, across, 1, unroll, reasons)
 
 
 def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:

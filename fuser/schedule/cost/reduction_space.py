@@ -43,8 +43,6 @@ class Space:
     held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
     wide            what is held are Doubles, whose exponentials take longer than their bytes
     misaligned      accesses begin anywhere: each of them is two
-    by_element      columns of rows that begin anywhere, read one element at a time
-    brief           statistics of so few rows that a thread sees its own in one iteration, of short accesses
     joined          what a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
@@ -67,8 +65,6 @@ class Space:
     wide: bool = False
     exact: bool = False
     misaligned: bool = False
-    brief: bool = False
-    by_element: bool = False
     joined: Joined = Joined()
     written: int = 0
     partials: int = 0

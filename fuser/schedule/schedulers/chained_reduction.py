@@ -47,7 +47,6 @@ from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.row_loops import schedule_rows
-from fuser.schedule.transforms.total_reductions import split_totals
 
 MOST_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
@@ -71,7 +70,6 @@ class ChainedReductionScheduler:
         """See Scheduler."""
         if len(reductions_of(segment)) < 2:
             return Refused("no reduction is chained to others")
-        segment = split_totals(segment)
         graph = resolving_graph(segment)
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
@@ -101,7 +99,6 @@ class ChainedReductionScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        whole, segment = segment, split_totals(segment)
         graph = resolving_graph(segment)
         rows = _rows_params(_rows_of(segment), inputs, device, is_kept=_needs_rows_again(segment))
         if isinstance(rows, Refused):
@@ -119,15 +116,10 @@ class ChainedReductionScheduler:
             rows_per_block = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // rows_per_block)
         is_long = isinstance(rows, ReductionParams) and length * rows_per_block > LONG
-        sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
-        if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
+        if isinstance(rows, ReductionParams) and rows.grid_reduce > 1 and not rows.cluster:
             if is_long:
                 return Refused("several blocks share a result of a row")
-            rows, sharing = replace(rows, grid_reduce=1), 1
-        if whole is not segment and is_long and found * sharing < device.sm_count // 2:
-            return Refused(
-                f"{found * sharing} blocks leave SMs idle: by itself, a result of all elements is shared by more"
-            )
+            rows = replace(rows, grid_reduce=1)
         is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
         blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // max(blocks, 1))

@@ -51,7 +51,7 @@ from fuser.schedule.analysis.stages import (
     split_stages,
     stage_levels,
 )
-from fuser.schedule.cost.plan_columns import BRIEF_ROWS, FEW_ROWS
+from fuser.schedule.cost.plan_columns import FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
 from fuser.schedule.cost.reduction_space import ReductionPlan, Space, ceil_div
 from fuser.schedule.cost.scratch_budget import joined_bytes
@@ -59,7 +59,6 @@ from fuser.schedule.cost.text_length import element_instructions, most_repeated,
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
-from fuser.schedule.transforms.total_reductions import rfactor_totals
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
@@ -70,15 +69,6 @@ _SHORT_ACCESS = 4
 _LEAST_WHOLE = 8
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
-# Rows from which on columns of two bytes that begin anywhere are read by several: an access of one element takes as long as its
-# bytes do three times, but is ready at once (H200: sum bf16 61460x5120 in wider rows 182 us by eight, 205 by element, 346x50257
-# 29.6 and 16.6; f32 1525x16384 32.8 and 34.0, 320x50257 31.7 and 22.5).
-_MANY_ROWS = 2048
-# Columns of which statistics are read so whatever the number of rows, and bytes of any number of columns (H200: var_mean bf16
-# 42966x257 27.7 us by eight, 18.3 by element, 4140x1000 19.3 and 11.7, 30157x1000 31.4 and 35.9, 4824x5120 23.9 and 26.1).
-_SHORT_ROW, _LITTLE_OF_HEAVY = 512, 16 << 20
-# Bytes of an access of statistics of little data and few rows.
-_BRIEF_ACCESS = 8
 # Sums in Float of which a result is made that loses more than it should.
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
@@ -208,19 +198,6 @@ class ReductionScheduler:
         if not inner and accesses.misaligned and (moved <= _LITTLE or reduced_count <= FEW_ROWS):
             # An access of two elements that begins anywhere would be three of one.
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
-        element = max((size for size, dims in reads if dims == largest), default=4)
-        # What all elements of an access share would be read for each of them.
-        is_short = heavy and (kept_count <= _SHORT_ROW or moved <= _LITTLE_OF_HEAVY)
-        by_element = not inner and accesses.misaligned and shared == 0
-        by_element = by_element and (element > 2 or is_short or reduced_count < _MANY_ROWS)
-        if by_element:
-            accesses = RowAccesses(1, ())
-        brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
-        if brief:
-            least = max(1, _BRIEF_ACCESS // max((size for size, _ in reads), default=4))
-            limit = min(limit, least)
-            may_cut = _has_whole_parts(segment, row, others, extent, limit)
-            accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=may_cut, may_follow=False)
         vector = accesses.vector
         space = Space(
             inner=inner,
@@ -233,8 +210,6 @@ class ReductionScheduler:
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
-            brief=brief,
-            by_element=by_element,
             held=_HELD if is_held else 0,
             joined=joined_bytes(segment, 1 if inner else vector),
             wide=any(size > 4 for size, _ in reads),
@@ -285,7 +260,6 @@ class ReductionScheduler:
     def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
         """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
         builder = ScheduleBuilder(segment)
-        rfactor_totals(builder)
         graph = builder.graph()
         results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
         name = max(results, key=lambda t: concrete_dims(graph, t)).name

@@ -20,14 +20,12 @@ from fuser.schedule.transforms.place_rows import (
     unrolled,
     vectorize_rows,
 )
-from fuser.schedule.transforms.total_reductions import rfactor_totals
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 
 def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
     builder = ScheduleBuilder(segment)
-    rfactor_totals(builder)
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
     in_two_passes(builder, one_pass=params.one_pass)

@@ -5,5 +5,4 @@ Imports of schedule/: analysis/ and params.py.
     vectorize.py         copies of arguments, splits into vectors, accesses of several elements
     place_rows.py        rows in shared memory: asynchronous copies, and the loops of the stages that read them
     evict_last.py        reads that are to be the last that leave the second-level cache
-    total_reductions.py  a reduction of all elements, split beside reductions of rows
 """

@@ -179,7 +179,6 @@ ROWS_KEPT: list[Definition] = [
     weighted_cross_entropy,
     cross_entropy_of_some,
     divergence,
-    error_of_normalised,
     chosen_beside_normalised,
 ]
 STREAMED: list[Definition] = [
@@ -426,12 +425,14 @@ def test_rows_that_blocks_share_are_a_kernel_of_their_own() -> None:
     np.testing.assert_allclose(found, expected_of(mean_of_norms, [x])[0], rtol=2e-5)
 
 
-def test_few_long_rows_are_left_to_kernels_that_share_them() -> None:
+def test_results_of_all_elements_beside_those_of_rows_are_another_kernel() -> None:
     fusion = fusion_of(error_of_normalised, Float)
-    answer = proposal(fusion, 3, 10_000_000)
-    assert isinstance(answer, Refused)
-    assert "idle" in answer.reason
-    assert isinstance(proposal(fusion, 1000, 4000), ChainedParams)
+    arrays = arrays_for(error_of_normalised, 40, 300, Float)
+    with FusionDefinition() as fd:
+        error_of_normalised(fd, Float)
+    (found,) = fd.execute(arrays, device="simulator")
+    np.testing.assert_allclose(found, expected_of(error_of_normalised, arrays)[0], rtol=2e-5)
+    assert len(segment_fusion(fusion).segments) > 1
 
 
 def used_again(fd: FusionDefinition) -> None:

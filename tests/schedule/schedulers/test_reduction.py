@@ -436,23 +436,6 @@ def test_blocks_share_columns_where_one_would_take_many_turns(
     assert (params.grid_reduce > 1) is shared
 
 
-def test_accesses_of_rows_that_begin_anywhere_are_a_word_where_they_are_few() -> None:
-    fusion = reduction("var_mean", [0], 2, D.BFloat16)
-    few, short, little, many = (
-        propose(fusion, [described(shape, D.BFloat16)], H200)
-        for shape in ((6230, 257), (100_000, 257), (4140, 1001), (30_157, 1001))
-    )
-    assert {(p.vector, p.misaligned) for p in (few, short, little)} == {(1, False)}
-    assert (many.vector, many.misaligned) == (8, True)
-
-
-def test_statistics_of_few_rows_and_little_data_have_one_turn() -> None:
-    for dtype, shape, vector in ((D.Float, (144, 7168), 2), (D.Double, (167, 1000), 1), (D.BFloat16, (200, 4096), 4)):
-        params = propose(reduction("var_mean", [0], 2, dtype), [described(shape, dtype)], H200)
-        assert (params.vector, params.grid_reduce) == (vector, 1)
-        assert params.block_reduce * params.unroll >= shape[0]
-
-
 @pytest.mark.parametrize(
     ("shape", "threads"),
     [((8192, 8192), 128), ((2408, 128_256), 512), ((1072, 500_008), 1024), ((265, 1_000_000), 1024)],
@@ -463,7 +446,7 @@ def test_long_rows_have_more_threads(shape: tuple[int, int], threads: int) -> No
     assert (params.block_reduce, params.grid_reduce) == (threads, 1)
 
 
-@pytest.mark.parametrize(("shape", "vector"), [((3, 17, 51, 1), 1), ((1, 17, 51, 1), 2), ((3, 17, 52, 1), 2)], ids=str)
+@pytest.mark.parametrize(("shape", "vector"), [((3, 17, 51, 1), 1), ((1, 17, 51, 1), 1), ((3, 17, 52, 1), 2)], ids=str)
 def test_vectors_of_columns_stay_within_a_run_of_memory(shape: tuple[int, ...], vector: int) -> None:
     """Columns on both sides of what is reduced are one axis of the schedule, and no neighbours in memory."""
     with FusionDefinition() as fd:
