@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_inputs
@@ -293,7 +293,7 @@ class _Sides:
 def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[str]) -> _Sides | Refused:
     total = math.prod(sizes.values())
     full = [a for a in arguments if a.seen == total and all(a.stride(g) for g, n in sizes.items() if n != 1)]
-    fastest = {a.name: next((g for g in sizes if sizes[g] != 1 and a.stride(g) == 1), None) for a in full}
+    fastest = {a.name: _fastest_of(a, sizes) for a in full}
     layouts: dict[Group, list[Argument]] = {}
     for a in full:
         group = fastest[a.name]
@@ -338,6 +338,13 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
             return Refused(f"the run along {target[-1].name} has only {length} elements")
     staged = layouts[m]
     return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
+
+
+def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
+    """The dim along which neighbours lie next to one another, or next to few elements that are read otherwise: of those a
+    sector has several."""
+    found = min((g for g in sizes if sizes[g] != 1), key=a.stride, default=None)
+    return None if found is None or a.stride(found) * a.tensor.dtype.itemsize > SECTOR_BYTES // 2 else found
 
 
 def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:

@@ -546,3 +546,22 @@ def test_padded_and_looked_up_rows_are_turned(shape: tuple[int, int], turned_til
     np.testing.assert_array_equal(found[0], padded.T * 2)
     np.testing.assert_array_equal(found[1], x[index].T + 1)
     assert turned_tiles
+
+
+@pytest.mark.parametrize("dtype", [Half, Float])
+@pytest.mark.parametrize("shape", [(2, 33, 61, 2), (1, 130, 35, 4), (3, 16, 96, 2), (2, 17, 40, 3)])
+def test_parts_of_short_runs_are_turned(
+    shape: tuple[int, ...], dtype: DataType, turned_tiles: list[TransposeParams]
+) -> None:
+    """Neighbours along a row of pairs are two elements apart: a sector has several of them."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1] * 4, True, dtype)
+        parts = [fd.ops.squeeze(fd.ops.slice(x, [0, 0, 0, k], [*shape[:3], k + 1]), [3]) for k in range(shape[3])]
+        t = fd.ops.cast(fd.ops.permute(parts[0] - parts[1], [0, 2, 1]), dtype)
+        fd.add_output(fd.ops.stride_order(t, [2, 1, 0]))
+
+    x = whole(shape, dtype)
+    found = run(define, [x])
+    np.testing.assert_array_equal(found[0], (x[..., 0] - x[..., 1]).transpose(0, 2, 1))
+    assert turned_tiles
