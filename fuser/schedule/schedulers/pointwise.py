@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Resize, Scan, Tensor, tensor_outputs
@@ -15,7 +15,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.op_instructions import expr_instructions
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, least_cut, row_to_follow
-from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
+from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.reference import (
     concrete_dims,
@@ -194,6 +194,7 @@ def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vecto
     """The choice where a thread takes cells, `vector` of them if that is given; None where there are none, where that would
     leave processors idle or gains nothing, or where rows are better cut at aligned places."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
+    unmoved, unmoved_order = plain, order
     merged = cells_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
@@ -207,9 +208,19 @@ def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vecto
     found = choice.tiled(order, vector)
     if found is None:
         return None
-    # Without vectors there are elements that are read once, and tests that are none.
-    gains = found.vector > 1 or bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
-    return found if gains and (found.vector > 1 or plain.misaligned_accesses() is None) else None
+    if found.vector > 1:
+        return found
+    # Without vectors neighbouring threads still store neighbours, where in rows without a divisor they else would not.
+    stored, apart = choice.stored_bytes(found), unmoved.stored_bytes(unmoved.params(unmoved_order))
+    if stored < apart:
+        return found
+    # Cells that are one access each leave a block the dims around them: it needs two, if there are few elements along one.
+    if stored == apart and plain.parts[-1] == list(cells.inner) and len(choice.parts) > 1:
+        if math.prod(choice.sizes[g] for g in choice.parts[-1]) < BLOCK:
+            return found
+    # There are elements that are read once, and tests that are none.
+    gains = bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
+    return found if gains and plain.misaligned_accesses() is None else None
 
 
 def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
@@ -387,8 +398,13 @@ class Choice:
                 threads = wide if vectors > block else 0, high
         runs = len(lengths)
         rows_of, shared = self._shared_part(vector) if runs > 1 else (1, 0)
+        is_taken = self.cells is not None and runs > 2 and rows_of == 1 and lengths[-2] <= threads[1]
+        if is_taken:
+            # The block has all of these rows: what they share stays in the first-level cache.
+            rows_of, shared = 2, 0
         count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if runs > 1 else 0
         unroll = self._unroll(vector, count or self.total // (vector * block), shared)
+        rows_of = rows_of if unroll > 1 or not is_taken else 1
         if aligned_to and shared:
             # Rows are cut at places of their own: what they have in common is read at others for each.
             unroll = 1
@@ -497,6 +513,27 @@ class Choice:
         )
         return None if to is None else (limit, widths, to)
 
+    def stored_bytes(self, params: PointwiseParams) -> float:
+        """Bytes of the sectors that all stores touch: of those of a warp, each touches what lies between two threads, or a
+        sector where that is more."""
+        count, run = params.vector, self.parts[-1]
+        if len(self.parts) > 1 and math.prod(self.sizes[g] for g in run) <= count:
+            # A thread has all of the last dims: its neighbour is along those around them.
+            count, run = 1, self.parts[-2]
+        last = next((g for g in reversed(run) if self.sizes[g] != 1), None)
+        widths = dict(params.widths)
+        touched = 0.0
+        for a in self.arguments:
+            if a.tensor not in self.inputs and last is not None and a.stride(last):
+                itemsize = a.tensor.dtype.itemsize
+                distance = min(a.stride(last) * count * itemsize, SECTOR_BYTES)
+                touched += a.nbytes * distance / (widths.get(a.name, 1) * itemsize)
+        return touched
+
+    def _gathered(self) -> list[Argument]:
+        """Reads of rows that are looked up: a table's elements are few, and read for each index."""
+        return [a for a in self.arguments if a.displaced is not None and None in a.displaced.dims]
+
     def _most_elements(self) -> int:
         """Most elements of a thread."""
         run = self.parts[-1]
@@ -518,9 +555,9 @@ class Choice:
         A gathered address is known only after a load: more of them have to be under way. `shared` bytes are the same for all
         rows: two rows where that is as much as what is read for each of them.
         """
-        gathered = [a for a in self.arguments if a.displaced is not None and None in a.displaced.dims]
+        gathered = self._gathered()
         full = [a for a in self.arguments if a.tensor in self.inputs and (a in gathered or 2 * a.seen > self.total)]
-        if not full:
+        if not full and self.cells is None:
             return 1
         in_flight = sum(vector * a.itemsize for a in full)
         if self.cells is not None:
@@ -530,7 +567,8 @@ class Choice:
         wanted = ACCESS_BYTES * (4 if gathered else 2 if self.weight > 1 else 1)
         least = 2 if shared >= sum(vector * t.dtype.itemsize for t in {a.tensor for a in full}) else 1
         unroll = 1
-        while (in_flight * unroll < wanted or unroll < least) and unroll * vector * len(full) < MOST_ELEMENTS:
+        held = vector * max(1, len(full))
+        while (in_flight * unroll < wanted or unroll < least) and unroll * held < MOST_ELEMENTS:
             unroll *= 2
         while unroll > 1 and unroll * vector > self.repeated:
             unroll //= 2

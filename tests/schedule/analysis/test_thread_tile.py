@@ -191,6 +191,72 @@ def test_pixels_are_shuffled_by_whole_vectors(back: bool) -> None:
     assert stores == [8 if back else 16]
 
 
+def shuffled_of(dtype: DataType, shape: Sequence[int], r: int) -> Callable[[Any], list[Any]]:
+    b, c, h, w = shape
+
+    def define(fd: Any) -> list[Any]:
+        x = fd.ops.reshape(fd.ops.neg(fd.define_tensor([-1] * 4, True, dtype)), [b, c // (r * r), r, r, h, w])
+        t = fd.ops.reshape(fd.ops.permute(x, [0, 1, 4, 2, 5, 3]), [b, c // (r * r), h * r, w * r])
+        return [fd.ops.cast(t, dtype)]
+
+    return define
+
+
+def upsampled_of(dtype: DataType, shape: Sequence[int], r: int) -> Callable[[Any], list[Any]]:
+    b, c, h, w = shape
+
+    def define(fd: Any) -> list[Any]:
+        x = fd.ops.cast(fd.ops.neg(fd.define_tensor([-1] * 4, True, dtype)), dtype)
+        t = fd.ops.broadcast_in_dim(x, [b, c, h, 1, w, 1], [0, 1, 2, 4])
+        return [fd.ops.reshape(fd.ops.expand(t, [b, c, h, r, w, r]), [b, c, h * r, w * r])]
+
+    return define
+
+
+@pytest.mark.parametrize("define_of", [shuffled_of, upsampled_of])
+@pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
+@pytest.mark.parametrize("r", [2, 4])
+def test_rows_without_a_divisor_are_stored_by_cells(
+    define_of: Callable[..., Any], dtype: DataType, r: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbouring threads store neighbouring cells, one access each, and a block has more than one short row of them."""
+    chosen = tiles(monkeypatch)
+    shape = (16, 48, 61, 61)
+    (body,) = sources(define_of(dtype, shape, r), [dense(*shape, dtype=dtype)])
+    _, stores = accesses(body)
+    assert set(stores) == {r * dtype.itemsize}
+    (p,) = set(chosen)
+    assert p.whole
+    assert p.vector == 1
+    assert p.unroll * r * dtype.itemsize >= 8
+
+
+@pytest.mark.parametrize("define_of", [shuffled_of, upsampled_of])
+@pytest.mark.parametrize("dtype", [DataType.Half, Float, DataType.Double], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "r"), [((2, 8, 5, 7), 2), ((1, 9, 3, 37), 3), ((3, 4, 17, 13), 2), ((1, 16, 33, 4), 4)]
+)
+def test_results_of_short_runs(
+    define_of: Callable[..., Any], dtype: DataType, shape: tuple[int, ...], r: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointwise = importlib.import_module("fuser.schedule.schedulers.pointwise")
+    # Tiles of few elements, and several rows a thread.
+    monkeypatch.setattr(pointwise, "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise, "LEAST_WAVES", 0)
+    kind = {DataType.Half: np.float16, Float: np.float32, DataType.Double: np.float64}[dtype]
+    x = (np.arange(np.prod(shape)) % 2039).astype(kind).reshape(shape)
+    with FusionDefinition() as fd:
+        for t in define_of(dtype, shape, r)(fd):
+            fd.add_output(t)
+    (found,) = fd.execute([x], device="simulator")
+    b, c, h, w = shape
+    if define_of is upsampled_of:
+        wanted = -x.repeat(r, 2).repeat(r, 3)
+    else:
+        wanted = -x.reshape(b, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(b, -1, h * r, w * r)
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
 def test_repeated_values_are_read_once() -> None:
     def define(fd: Any) -> list[Any]:
         x = fd.define_tensor([-1, -1], True, BFloat16)
