@@ -233,6 +233,20 @@ def run(define: Define, arrays: Sequence[Array], shift: int = 0) -> list[Any]:
 SIZES = [(1, 1), (7, 8), (33, 64), (64, 33), (130, 24), (31, 130), (5, 1032), (257, 3)]
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_stores_of_mostly_stored_values_are_one_access(is_read: bool) -> None:
+    """Two accesses of a thread to an output are two stores of half sectors each, which only further reads hide."""
+
+    def outer(fd: FusionDefinition) -> None:
+        x, y = fd.define_tensor([-1], True, Float), fd.define_tensor([-1], True, BFloat16)
+        t = fd.ops.broadcast(x, [False, True]) * fd.ops.broadcast(fd.ops.cast(y, Float), [True, False])
+        fd.add_output(t + fd.ops.cast(fd.define_tensor([-1, -1], True, BFloat16), Float) if is_read else t)
+
+    given = [tensor(Float, 65536), tensor(BFloat16, 1024), *([tensor(BFloat16, 65536, 1024)] if is_read else [])]
+    _, params = compiled(outer, *given)
+    assert params.vector == (8 if is_read else 4)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_results_of_odd_sizes(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
