@@ -3,7 +3,7 @@
     python3 -m benchmarks.accuracy [--case softmax] [--seed 1] [--out DIR]
 
 Each family runs on inputs with large means, wide ranges, constants, nan and infinities. Our largest error against float64
-(in ulps of the output, see `verify.py`) may be one ulp, or what torch eager's is on the same input; nan and infinities
+(in ulps of the output, see `verify.py`) may be two ulps, or twice what torch eager's is on the same input; nan and infinities
 have to be where float64 has them, unless eager's are elsewhere, too. Double is compared with longdouble, on the host, by all of
 its cores. Needs a GPU and torch. The exit code is 1 if a line fails.
 """
@@ -57,7 +57,7 @@ class Line:
 
     @property
     def is_right(self) -> bool:
-        return self.ours is not None and self.eager is not None and self.ours <= max(1.0, self.eager)
+        return self.ours is not None and self.eager is not None and self.ours <= max(2.0, 2 * self.eager)
 
     def __str__(self) -> str:
         ours, eager = ("-" if v is None else f"{v:.2f}" for v in (self.ours, self.eager))

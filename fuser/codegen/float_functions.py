@@ -69,26 +69,6 @@ INLINE float fuser_exp_below(float a, float b) {
 """,
 }
 
-_PRODUCTS = {
-    # The smaller magnitude, and the sign of the first: one instruction.
-    "fuser_bounded": """
-INLINE double fuser_bounded(double x) { return fmax(fmin(x, 0x1.fffffffffffffp1023), -0x1.fffffffffffffp1023); }
-INLINE float fuser_bounded(float x) {
-#if __CUDA_ARCH__ >= 860
-  float r;
-  asm("min.xorsign.abs.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(0x1.fffffep127f));
-  return r;
-#else
-  return fmaxf(fminf(x, 0x1.fffffep127f), -0x1.fffffep127f);
-#endif
-}
-""",
-    "fuser_product_error": """
-INLINE float fuser_product_error(float a, float b) { return fmaf(a, b, -(a * b)); }
-INLINE double fuser_product_error(double a, double b) { return fma(a, b, -(a * b)); }
-""",
-}
-
 _SIGMOIDS = {
     # (n + rest) / (1 + p scale), p scale <= 1: a quotient corrected by its remainder, which takes in what the sum lost. Nothing
     # but the exponential and the last rounding is left: torch's, which rounds the sum too, is half a unit worse. An infinite n
@@ -386,7 +366,6 @@ INLINE float fuser_coarse_divide(float a, float b) {
 FLOAT_FUNCTIONS: dict[str, str] = {
     **_EXP2_AND_RECIPROCAL,
     **_DIFFERENCES,
-    **_PRODUCTS,
     **_SIGMOIDS,
     **_DIVISIONS,
     **_DOUBLES,

@@ -1,7 +1,6 @@
-"""Pointwise ops that lose less: what rounding a product loses, sums of products, what was lost before, sums that cancel.
+"""Pointwise ops of rewrites that are exact: quotients by what many elements have in common, a sum that would cancel.
 
-They are rows as those of the op table in every respect, and no ops of the front end. `product` is for what is also added to
-something: the compiler contracts a plain product and a sum to one rounding, so that what it loses would not be what it lost.
+They are rows as those of the op table in every respect, and no ops of the front end.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from fuser.ir.op_table import PointwiseOp, Samples
 from fuser.ir.pointwise_op import DtypeRule
 
 _WIDE = Samples(-100.0, 100.0, specials=False)
-_WHOLE = Samples(-100.0, 100.0)
 _ONE = Samples(1.0, 1.0, specials=False)
 
 
@@ -45,50 +43,6 @@ def float_row(
     )
 
 
-def _product_error(a: Array, b: Array) -> Array:
-    """What rounding a product loses, by splitting both factors (Dekker 1971)."""
-    with np.errstate(all="ignore"):
-        if a.dtype == np.float32:
-            wide = a.astype(np.float64) * b.astype(np.float64)
-            return np.asarray(wide - np.asarray(a * b, np.float64), a.dtype)
-        p = a * b
-        (ah, al), (bh, bl) = _halves(a), _halves(b)
-        return np.asarray(al * bl - (((p - ah * bh) - al * bh) - ah * bl), a.dtype)
-
-
-def _halves(x: Array) -> tuple[Array, Array]:
-    scaled = x * x.dtype.type(2.0**27 + 1)
-    high = scaled - (scaled - x)
-    return high, x - high
-
-
-def _fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c: through a wider type, or from the errors of the product and of the sum (Knuth's TwoSum)."""
-    with np.errstate(all="ignore"):
-        if a.dtype == np.float32:
-            return np.asarray(a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64), a.dtype)
-        p = np.asarray(a * b)
-        s = np.asarray(p + c)
-        z = s - p
-        exact = np.asarray(s + ((p - (s - z)) + (c - z) + _product_error(a, b)), s.dtype)
-        return np.where(np.isfinite(exact), exact, s)
-
-
-def _product(a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(a * b)
-
-
-def _total(a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(a + b)
-
-
-def _bounded(x: Array) -> Array:
-    largest = np.finfo(x.dtype).max
-    return np.asarray(np.where(np.isnan(x), largest, np.clip(x, -largest, largest)), x.dtype)
-
-
 def _divisor_scale(x: Array) -> Array:
     return np.asarray(np.where(np.abs(x) < 2.0**-500, 2.0**500, 1.0), x.dtype)
 
@@ -114,30 +68,6 @@ def _one_plus_tanh(x: Array) -> Array:
 
 
 # fmt: off
-PRODUCT_ERROR = float_row(
-    "product_error", "a * b before it is rounded less a * b; exact where that is no subnormal number.",
-    _product_error, spelled(floating="fuser_product_error({0}, {1})"), a=_WIDE, b=_WIDE,
-)
-PRODUCT = float_row(
-    "product", "a * b, rounded whatever it is added to.",
-    _product, spelled(floating=("__fmul_rn({0}, {1})", "__dmul_rn({0}, {1})")), a=_WIDE, b=_WIDE,
-)
-TOTAL = float_row(
-    "total", "a + b, computed where it stands: values of a row that were added before are not kept for it.",
-    _total, spelled(floating=("__fadd_rn({0}, {1})", "__dadd_rn({0}, {1})")), a=_WIDE, b=_WIDE,
-)
-FMA = float_row(
-    "fma", "a * b + c, rounded once.",
-    _fma, spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")), (1.0, 1.0), a=_WHOLE, b=_WHOLE, c=_WHOLE,
-)
-BOUNDED = float_row(
-    "bounded", "x, the largest number where that is infinite or nan, of either sign.",
-    _bounded, spelled(floating="fuser_bounded({0})"), x=_WIDE,
-)
-REST_OF = float_row(
-    "rest_of", "What rounding lost of x, 0 where nothing is known of it.",
-    np.zeros_like, spelled(floating=("0.0f", "0.0")), x=_WIDE,
-)
 DIVISOR_SCALE = float_row(
     "divisor_scale", "A power of two with which a Double has a reciprocal that is finite; 1 for all but very small ones.",
     _divisor_scale, spelled(floating=("1.0f", "fuser_divisor_scale({0})")), x=_WIDE,
@@ -164,18 +94,13 @@ ONE_PLUS_TANH = float_row(
 # fmt: on
 
 _DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON, DIVIDE_BY_SUM)
-EXACT: dict[str, PointwiseOp] = {
-    row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF, ONE_PLUS_TANH, *_DIVISION)
-}
+EXACT: dict[str, PointwiseOp] = {row.name: row for row in (ONE_PLUS_TANH, *_DIVISION)}
 """Every one by name."""
 
 _IS_SMALL = f"fd.ops.lt(fd.ops.abs({{0}}), {2.0**-500!r})"
 
 EXACT_DEFINITIONS: dict[str, str] = {
-    FMA.name: "add(fd.ops.mul({0}, {1}), {2})",
-    PRODUCT.name: "mul({0}, {1})",
     ONE_PLUS_TANH.name: "add(fd.ops.tanh({0}), 1.00000)",
-    REST_OF.name: "mul({0}, 0.00000)",
     DIVISOR_SCALE.name: f"where({_IS_SMALL}, {2.0**500!r}, 1.00000)",
     SCALED_DIVISOR.name: f"where({_IS_SMALL}, fd.ops.mul({{0}}, {2.0**500!r}), {{0}})",
     DIVIDE_BY_COMMON.name: "truediv(fd.ops.mul({0}, {1}), {2})",

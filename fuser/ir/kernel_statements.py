@@ -344,10 +344,7 @@ class Reduce:
     alone, `last_block` is known behind their test, too: it is 0 in all other blocks.
 
     combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...), "welford" for a triple
-    (mean, m2, count), where one count may stand for all elements, "welford_exact" for these and the rest of the mean,
-    "moments" for (sum, sum of squares, count), "exact_moments" for these and the rests of both sums, "shifted_sums" for
-    moments and the value that differences are from, "compensated_add" for a pair (total, rest), "exp_sum" or
-    "exp_sum_exact" for a pair (largest, total).
+    (mean, m2, count), where one count may stand for all elements, "exp_sum" for a pair (largest, total).
     `slot` distinguishes executions of the collective inside serial loops (0 <= slot < slots). `copy_axes`: threads along
     these hold the same partials, of which one counts (they are told for reductions over blocks alone: one thread writes,
     and all share the joining).

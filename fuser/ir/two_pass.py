@@ -9,10 +9,6 @@ The corrected two-pass algorithm (Chan, Golub, LeVeque: Algorithms for computing
 rounding of the first sum left over. Welford's update needs a division per element and carries a chain of dependent steps; a
 row that is held in registers can be summed twice for less, and more accurately. A row with infinities keeps `shift` as mean.
 
-Where a difference x - mean shows to more than 16 bits there is no sum of d: sums carry along what rounding loses, and e is what
-the first sum and its division have lost (`rest_of`; `fuser.lowering.loop_nests.carried_rests`). The difference itself
-takes it in.
-
 The sum of exponentials below a maximum is that again: the maximum first, then exponentials that serve other uses too.
 """
 
@@ -23,7 +19,6 @@ from typing import TYPE_CHECKING
 from fuser.errors import SchedulingError
 from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import REST_OF
 from fuser.ir.fusion import (
     Broadcast,
     ExpSum,
@@ -42,7 +37,6 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import ONE, Int, const
-from fuser.ir.wide_results import wide_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,22 +103,15 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         made.append(Broadcast(row, result, flags))
         return result
 
-    centred = _centred(builder, expr)
     deviation = pointwise("deviation", "sub", x, spread("wide", shift))
-    left = None if centred else reduced("left", deviation)
+    left = reduced("left", deviation)
     squares = reduced("squares", pointwise("square", "mul", deviation, deviation))
     mean, m2 = _kept(expr.mean), _kept(expr.m2)
-    if left is None:
-        # What the division and the sum have lost is beside the shift; n e^2 is small, as e is.
-        rest = pointwise("rest", REST_OF.name, shift)
-        product = pointwise("product", "mul", pointwise("times", "mul", rest, divisor), rest)
-        made.append(Pointwise("set", (shift,), mean))
-    else:
-        rest = pointwise("rest", "div", left, divisor)
-        product = pointwise("product", "mul", left, rest)
-        moved = pointwise("moved", "add", shift, rest)
-        finite = pointwise("finite", "isfinite", rest, boolean=True)
-        made.append(Pointwise("where", (finite, moved, shift), mean))
+    rest = pointwise("rest", "div", left, divisor)
+    product = pointwise("product", "mul", left, rest)
+    moved = pointwise("moved", "add", shift, rest)
+    finite = pointwise("finite", "isfinite", rest, boolean=True)
+    made.append(Pointwise("where", (finite, moved, shift), mean))
     made.append(Pointwise("sub", (squares, product), m2))
     replaced = {expr.mean: mean, expr.m2: m2}
     if any(expr.count in tensor_inputs(e) for e in builder.exprs) or expr.count.name in builder.output_names:
@@ -132,34 +119,11 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         replaced[expr.count] = number
         made.append(Full(Scalar(f"{number.name}_value", DataType.Int, None, count, expr.mean.location), number))
     builder.replace_expr(expr, made, replaced)
-    made = []
-    for name in centred:
-        difference = builder.definition(name)
-        assert isinstance(difference, Pointwise)
-        made.append(Pointwise("sub", (x, spread("centre", shift)), difference.output))
-        builder.replace_expr(difference, made, {})
-        made = []
-    # A mean that only those differences read is read no more; what nothing reads is computed in no loop, and is in no place.
+    # Where only the mean is read there are no squares: what nothing reads is computed in no loop, and is in no place.
     for name in [e.output.name for e in reversed(builder.exprs) if isinstance(e, (Broadcast, Pointwise, Reduction))]:
         unused = builder.definition(name)
         if unused is not None and name not in builder.output_names and not builder.uses(name):
             builder.replace_expr(unused, [], {})
-
-
-def _centred(builder: ScheduledFusion, expr: Welford) -> list[str]:
-    """Results of every x - mean that show in an output to more than 16 bits and that no schedule has touched, in order."""
-    flags = tuple(d.is_reduction for d in expr.mean.logical)
-    spread = [e.output for e in builder.exprs if isinstance(e, Broadcast) and e.input is expr.mean and e.flags == flags]
-    if not spread:
-        return []
-    wide = wide_results(builder)
-    found: list[str] = []
-    for e in builder.exprs:
-        if isinstance(e, Pointwise) and e.op == "sub" and e.inputs[0] is expr.input and e.inputs[1] in spread:
-            state = builder.state(e.output.name)
-            if e.output.name in wide and not state.inline_at and state.loop == list(e.output.logical):
-                found.append(e.output.name)
-    return found
 
 
 def two_pass_exp_sum(builder: ScheduledFusion, name: str) -> None:

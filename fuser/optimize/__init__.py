@@ -10,7 +10,7 @@ Passes, by what they are for
     layout, views    assign_output_layouts, split_reshaped_dims, hoist_displaced_reads, undo_squeezes
     one pass         fuse_exp_sums
     cheaper          use_approximate_ops, drop_exact_roundings, round_as_floats, common_divisors
-    more exact       uncancelled_sums, exact_exponents, contract_products
+    more exact       uncancelled_sums, exact_exponents
 
     for some sizes   reduce_in_steps, no pass of the pipeline: the compiler asks for it where
                      schedule/cost/reduction_steps.py finds that it is faster

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fuser.ir.approximate_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, FMA, SCALED_DIVISOR
+from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
 from fuser.ir.fusion import (
     Broadcast,
     Expr,
@@ -30,8 +30,6 @@ from fuser.optimize.compute_before_broadcast import tensor_of
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _DIVISIONS = ("div", "truediv")
-# Lowering carries what these lose (`lowering/loop_nests/carried_rests.py`), and a division takes that in.
-_CARRYING = (*_DIVISIONS, "add", "sub", "mul", "sqrt", "rsqrt", FMA.name)
 
 
 def common_divisors(fusion: Fusion) -> Fusion:
@@ -98,9 +96,8 @@ def _divisor(expr: Expr, fusion: Fusion) -> Broadcast | None:
     if not all(isinstance(v, Tensor) and v.dtype is DataType.Double for v in (a, b)):
         return None
     dividend, spread = fusion.definitions.get(a), fusion.definitions.get(b)
-    carries = isinstance(dividend, Pointwise) and dividend.op in _CARRYING
     # A dividend that is as common as the divisor is divided once.
-    if carries or isinstance(dividend, Broadcast) or not isinstance(spread, Broadcast):
+    if isinstance(dividend, Broadcast) or not isinstance(spread, Broadcast):
         return None
     # What is only read is divided by as it is: a number on the host has no place for what is computed from it.
     return spread if spread.input in fusion.definitions else None

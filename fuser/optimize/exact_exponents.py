@@ -10,9 +10,11 @@ than all other errors of a softmax together. Where the result is rounded to 16 b
 from __future__ import annotations
 
 from fuser.ir.approximate_ops import EXP_BELOW
+from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Broadcast, Expr, ExpSum, Fusion, Pointwise, Reduction, Tensor, expr_inputs, expr_outputs
-from fuser.ir.wide_results import WIDE
 from fuser.optimize.remove_dead_code import remove_dead_code
+
+WIDE = (DataType.Float, DataType.Double)
 
 
 def exact_exponents(fusion: Fusion) -> Fusion:

@@ -12,7 +12,6 @@ from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
-from fuser.optimize.contract_products import contract_products
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
@@ -39,7 +38,6 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     undo_squeezes,
     compute_before_broadcast,
     common_divisors,
-    contract_products,
     round_as_floats,
 )
 

@@ -7,7 +7,6 @@ Imports of lowering/: combiners/, parallel_axes.py, fresh_numbers.py.
 Levels of a reduction
     warp_all_reduce.py            lanes of a warp, by butterfly shuffles
     warp_reduce_scatter.py        many sums over a warp: each lane ends up with one
-    promoted_sums.py              pairs of Floats, joined as Doubles
     expand_block.py               warps of a block
     block_reduce_scatter.py       parts of several results, by all threads of a block
     expand_cluster.py             blocks of a cluster

@@ -19,7 +19,6 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
-from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY
 from fuser.records import record
 
 Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
@@ -98,7 +97,7 @@ def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
     size = r.partials[0].size
     if not (threads.is_const and size.is_const) or threads.value % size.value:
         return 0
-    is_rounded = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Double
+    is_rounded = r.combine == "welford" and r.partials[0].dtype is DataType.Double
     if size.value == 1 and (lanes is ONE or threads.value < _OWN_PARTS or is_rounded):
         return 0
     most = min(threads.value // size.value, _MOST_GROUPS)

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.collectives.block_reduce_scatter import (
     Joined,
@@ -22,14 +22,12 @@ from fuser.lowering.collectives.block_reduce_scatter import (
     scatter_groups,
 )
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.compensated_sum import COMBINE
-from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
-from fuser.lowering.combiners.shifted_sums import SHIFTED
+from fuser.lowering.combiners.join_partials import Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
 from fuser.records import record
 
 MOST_STATISTICS = 8
-"""Statistics, sums of Doubles or compensated ones of warps that each thread joins by itself: more of them take longer, and
+"""Statistics or sums of Doubles of warps that each thread joins by itself: more of them take longer, and
 statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2,
 by lanes 7.7 us)."""
 
@@ -39,17 +37,11 @@ _OWN_WORK = 16
 
 @record(eq=False)
 class _Parts:
-    """What a thread does for one reduction: it does `publish`, and where `first` holds, it leaves what is `left`. Behind the
-    barrier it does `reads`, or what is `empty` where `is_slot` does not hold, `join`, and then `phases`, between which threads
+    """What a thread does for one reduction: `publish`, behind the barrier `join`, and then `phases`, between which threads
     meet again."""
 
     publish: Sequence[Stmt]
     join: Sequence[Stmt] = ()
-    first: Cond | None = None
-    left: Sequence[Stmt] = ()
-    is_slot: Cond | None = None
-    reads: Sequence[Stmt] = ()
-    empty: Sequence[Stmt] = ()
     phases: Sequence[Sequence[Stmt]] = ()
 
 
@@ -73,26 +65,10 @@ class BlockReduces:
         return publish + collect
 
     def parts(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> tuple[list[Stmt], list[Stmt]]:
-        """The same in two: what a thread publishes, and how it joins what all have published.
-
-        Steps of different pairs of sums stand beside one another, with no test between: they do not wait for one another then.
-        """
+        """The same in two: what a thread publishes, and how it joins what all have published."""
         parts = [self._block_parts(r, reaches_all=reaches_all) for r in reduces]
-        tests: dict[Cond, list[Stmt]] = {}
-        for part in parts:
-            if part.first is not None:
-                tests.setdefault(part.first, []).extend(part.left)
         publish = [s for part in parts for s in part.publish]
-        publish += [If(first, tuple(left), role=Role.owner) for first, left in tests.items()]
-        reads: dict[Cond | None, list[Stmt]] = {}
-        empty: dict[Cond | None, list[Stmt]] = {}
-        for part in parts:
-            reads.setdefault(part.is_slot, []).extend(part.reads)
-            empty.setdefault(part.is_slot, []).extend(part.empty)
-        collect: list[Stmt] = []
-        for is_slot, of_slots in reads.items():
-            collect += of_slots if is_slot is None else [If(is_slot, tuple(of_slots), tuple(empty[is_slot]))]
-        collect += [s for part in parts for s in part.join]
+        collect = [s for part in parts for s in part.join]
         for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
             stmts = [s for phase in beside for s in phase]
             # What all of them store in stands at places of its own: else a barrier would have to come between.
@@ -135,30 +111,17 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
-        first, left = equal(linear % WARP, 0), self.joins.each(r, write)
-        # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own, and
-        # statistics go over all parts twice: lanes read a slot each and join them in few steps. Twenty pairs of Doubles take
-        # 1600 cycles one after another (H200). All warps of a block do so: the work grows with the square of their number.
-        width = _power_of_two(per_group)
-        is_double = r.partials[0].dtype is DataType.Double
-        by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
-        is_long = r.combine in (COMBINE, "welford", SHIFTED) or (is_double and r.combine == "add")
-        by_lanes = by_lanes or (is_long and per_group > MOST_STATISTICS)
-        if width <= WARP and by_lanes:
-            return self._join_by_lanes(r, stmts, first, left, scratch, per_group, place)
+        stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
+        # slot each and join them in few steps. All warps of a block do so: the work grows with the square of their number.
+        is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
+        by_lanes = r.combine == "exp_sum" or (is_long and per_group > MOST_STATISTICS)
+        if _power_of_two(per_group) <= WARP and by_lanes:
+            return _Parts(stmts, self._join_by_lanes(r, scratch, per_group, place))
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
-        return _beside(r, _Parts(stmts, join, first, left))
+        return _Parts(stmts, join)
 
-    def _join_by_lanes(
-        self,
-        r: Reduce,
-        publish: Sequence[Stmt],
-        first: Cond,
-        left: Sequence[Stmt],
-        slots: Sequence[Buffer],
-        count: int,
-        place: Callable[[Int], Int],
-    ) -> _Parts:
+    def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
         """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
         width = _power_of_two(count)
         own = self.axes.thread % width
@@ -169,9 +132,10 @@ class BlockReduces:
         def nothing(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        join = warp_all_reduce(self.joins, r, width, keeps_rest=True)
-        is_slot, empty = (less(own, count), self.joins.each(r, nothing)) if width > count else (None, ())
-        return _beside(r, _Parts(publish, join, first, left, is_slot, self.joins.each(r, read), empty))
+        reads = self.joins.each(r, read)
+        if width > count:
+            reads = [If(less(own, count), tuple(reads), tuple(self.joins.each(r, nothing)))]
+        return [*reads, *warp_all_reduce(self.joins, r, width)]
 
     def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
         """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
@@ -191,8 +155,8 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
 
-        left = self.joins.each(r, write)
-        return self._join_by_lanes(r, stmts, equal(linear % alike, 0), left, scratch, slots, lambda e: e * slots)
+        stmts.append(If(equal(linear % alike, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        return _Parts(stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots))
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, reaches_all: bool
@@ -305,17 +269,6 @@ class BlockReduces:
         return block_reduce_scatter(
             r, scatter, first, join, self.scratch, self.joins.each, self.axes.number, reaches_all=reaches_all
         )
-
-
-def _beside(r: Reduce, parts: _Parts) -> _Parts:
-    """The parts of a pair of sums, whose additions wait for six others each; of other reductions in two."""
-    if r.combine == COMBINE:
-        return parts
-    owned = If(parts.first, tuple(parts.left), role=Role.owner) if parts.first is not None else None
-    publish = parts.publish if owned is None else [*parts.publish, owned]
-    is_slot, reads = parts.is_slot, tuple(parts.reads)
-    read = reads if is_slot is None else (If(is_slot, reads, tuple(parts.empty)),)
-    return _Parts(publish, [*read, *parts.join])
 
 
 def _power_of_two(count: int) -> int:

@@ -188,7 +188,7 @@ def _exchange_by_rows(
 
         stmts += joins.each(r, first)
         if by_lanes:
-            stmts += warp_all_reduce(joins, r, size, keeps_rest=True)
+            stmts += warp_all_reduce(joins, r, size)
             continue
         other = joins.axes.symbol("rank", const(size - 1))
 
@@ -289,7 +289,7 @@ def _exchange_by_lanes(
             if start + WARP > parts:
                 more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
             stmts += more
-        stmts += warp_all_reduce(joins, r, width, keeps_rest=True)
+        stmts += warp_all_reduce(joins, r, width)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts

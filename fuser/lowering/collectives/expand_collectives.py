@@ -11,7 +11,6 @@ Here is the walk over the body; each reach of a collective has a file:
     fuse_collectives          which reductions are expanded together
     warp_all_reduce           lanes of a warp
     expand_block              threads of a block
-    promoted_sums             pairs of Floats that become Doubles first
     expand_cluster            blocks of a cluster
     expand_cooperative_group  blocks of a cooperative group of the grid, all of which go on with the result
     expand_grid               blocks of the grid that end in a last block, or all wait
@@ -42,7 +41,6 @@ from fuser.lowering.collectives.expand_scan_cluster import expand_scan_of_cluste
 from fuser.lowering.collectives.flagged_partials import FlaggedReduces
 from fuser.lowering.collectives.fuse_collectives import check_last_blocks, fuse_collectives
 from fuser.lowering.collectives.grid_parts import Workspaces
-from fuser.lowering.collectives.promoted_sums import promoted
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.combiners.join_partials import Joins
 from fuser.lowering.fresh_numbers import FreshNumbers
@@ -143,11 +141,6 @@ class _Expander:
 
     def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same threads and blocks."""
-        are_flagged = bool(reduces[0].grid_axes) and self.posts.is_for(reduces)
-        before, reduces, after = promoted(reduces, self.axes, self.joins, are_flagged=are_flagged)
-        return [*before, *self._expanded(reduces), *after]
-
-    def _expanded(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         r = reduces[0]
         if self.groups.is_for(r):
             return self.groups.expand(reduces)

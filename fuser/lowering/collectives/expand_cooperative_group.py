@@ -324,7 +324,7 @@ def _joined(
         if start + WARP > parts:
             more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
         stmts += more
-    return [*stmts, *warp_all_reduce(joins, r, WARP, keeps_rest=True)]
+    return [*stmts, *warp_all_reduce(joins, r, WARP)]
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

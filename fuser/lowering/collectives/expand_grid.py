@@ -197,7 +197,7 @@ class GridReduces:
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
-            stmts += warp_all_reduce(self.joins, r, WARP, keeps_rest=True)
+            stmts += warp_all_reduce(self.joins, r, WARP)
         elif g.scatter:
             stmts += self.block.expand((replace(r, block_axes=tuple(g.scatter)),))
         return stmts

@@ -146,7 +146,7 @@ class FlaggedReduces:
             whole = tuple(replace(r, block_axes=tuple(axes.active), copy_axes=()) for r in reduces)
             return [*stmts, *self._block.expand(whole)]
         for r in reduces:
-            stmts += warp_all_reduce(self._joins, r, min(WARP, _power(blocks.hi)), keeps_rest=True)
+            stmts += warp_all_reduce(self._joins, r, min(WARP, _power(blocks.hi)))
         return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
 
     def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:

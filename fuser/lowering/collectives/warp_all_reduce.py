@@ -28,7 +28,6 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     Reduce,
-    Role,
     Shuffle,
     ShuffleKind,
     Stmt,
@@ -36,26 +35,17 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.combiners.compensated_sum import COMBINE, finish_sum
-from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
-from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
-from fuser.lowering.combiners.moments import MOMENTS
-from fuser.lowering.combiners.shifted_sums import SHIFTED, to_first_lane
+from fuser.lowering.combiners.join_partials import Joins, is_common
 from fuser.lowering.combiners.welford import temporary
 
 
-def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
-    """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart.
-
-    keeps_rest   what the additions of totals of exponentials lose is not lost, where those are to be exact
-    """
-    if r.combine in EXP_SUMS:
-        return _of_pair(joins, r, width, stride, keeps_rest=keeps_rest and r.combine == EXACT_EXP_SUM)
+def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
+    """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
+    if r.combine == "exp_sum":
+        return _of_pair(joins, r, width, stride)
     if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
         return _of_statistics(joins, r, width, stride)
-    if r.combine == SHIFTED:
-        return _of_shifted_sums(joins, r, width, stride) if width > stride else []
     if not is_common(r, 2):
         return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
     stmts: list[Stmt] = []
@@ -74,9 +64,9 @@ def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1, *, kee
     return stmts
 
 
-def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bool) -> list[Stmt]:
+def _of_pair(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """The maximum of all lanes first: then each scales its total once, and the totals are added."""
-    largest, total = r.partials
+    largest = r.partials[0]
     old = Buffer(f"{largest.name}_own{joins.axes.number()}", largest.dtype, MemoryType.local, largest.size)
 
     def alone(partial: int, combine: str) -> list[Stmt]:
@@ -87,21 +77,8 @@ def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bo
         Allocate(old),
         *joins.elements(r, lambda e: [Store(old, e, Load(largest, e))]),
         *alone(0, "maximum"),
-        *joins.elements(r, lambda e: exp_sum_scaled(r.partials, e, old, is_exact=r.combine == EXACT_EXP_SUM)),
-        *(_with_rests(joins, r, total, width, stride) if keeps_rest else alone(1, "add")),
-    ]
-
-
-def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int) -> list[Stmt]:
-    """Add up the totals and what is lost apart."""
-    name, zero = f"{r.name}_r{joins.axes.number()}", Literal(0.0, total.dtype)
-    lost = Buffer(f"{name}_lost", total.dtype, MemoryType.local, total.size)
-    both = replace(r, partials=(total, lost), identity=(zero, zero), combine=COMBINE)
-    return [
-        Allocate(lost),
-        *joins.elements(r, lambda e: [Store(lost, e, zero, Role.initialise)]),
-        *warp_all_reduce(joins, both, width, stride),
-        *joins.elements(r, lambda e: finish_sum(total, lost, e, name)),
+        *joins.elements(r, lambda e: exp_sum_scaled(r.partials, e, old)),
+        *alone(1, "add"),
     ]
 
 
@@ -157,16 +134,6 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
         stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
         offset //= 2
     return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *joins.elements(r, come_back)]
-
-
-def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
-    """Differences from the first lane's shift: then all that is left is to add up sums and counts."""
-    first, number = joins.axes.thread % stride, joins.axes.number()
-    added = replace(r, partials=r.partials[:3], identity=r.identity[:3], combine=MOMENTS)
-    return [
-        *to_first_lane(r.partials, first, lambda make: joins.elements(r, make), number, width),
-        *warp_all_reduce(joins, added, width, stride),
-    ]
 
 
 def _of_element(joins: Joins, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:

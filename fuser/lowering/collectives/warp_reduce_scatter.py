@@ -31,7 +31,7 @@ from fuser.ir.kernel import (
     Store,
     Value,
 )
-from fuser.lowering.combiners.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.combiners.join_partials import Joins, is_common
 from fuser.lowering.parallel_axes import WARP
 from fuser.records import record
 
@@ -52,7 +52,7 @@ class Scattered:
 def may_reduce_scatter(r: Reduce) -> bool:
     """Whether the elements of a reduction can go to lanes of their own, and are enough for that."""
     size = r.partials[0].size
-    return size.is_const and LEAST <= size.value <= WARP and r.combine not in EXP_SUMS and not is_common(r, 2)
+    return size.is_const and LEAST <= size.value <= WARP and r.combine != "exp_sum" and not is_common(r, 2)
 
 
 def reduce_scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:

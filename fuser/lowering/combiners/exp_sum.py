@@ -12,16 +12,12 @@ import math
 from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Role, Stmt, Store, Value
-from fuser.lowering.combiners.compensated_sum import add_term, finish_sum
+from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
 from fuser.lowering.combiners.welford import temporary
 from fuser.records import record
 
-COMBINE_EXACTLY = "exp_sum_exact"
-"""What a collective over pairs is called whose total shows in a result to more than 16 bits; others are called "exp_sum"."""
 MAX_GROUP = 32
 """Values that a thread holds before it folds them: one maximum and one scaling serve all of them."""
 _CHAINS = 8
@@ -47,21 +43,12 @@ def exponential(x: Value, dtype: DataType) -> Value:
     return Call("exp_summand", (x,), dtype, dtype)
 
 
-def scale_of(low: Value, high: Value, dtype: DataType, *, is_exact: bool) -> Value:
-    """exp(low - high) for low <= high, or nan: what scales a total. `is_exact`: of the difference before it is rounded, which
-    costs a Float more digits than the exponential does.
-
-    A chain of these stands between the last load of a row and its results. An exponential in Double takes five times as long
-    as one of Floats, and was off by as much as the rounded difference.
-    """
-    if is_exact and dtype is DataType.Float:
-        return Call("exp_below", (low, high), dtype, dtype)
+def scale_of(low: Value, high: Value, dtype: DataType) -> Value:
+    """exp(low - high) for low <= high, or nan: what scales a total."""
     return exponential(Call("sub", (low, high), dtype, dtype), dtype)
 
 
-def exp_sum_combine(
-    acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str, *, is_exact: bool = False
-) -> list[Stmt]:
+def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
     """Join two pairs; (-infinity, 0) changes nothing. One exponential.
 
     m = max(ma, mb); f = exp(min(ma, mb) - m), 1 where they are equal; s = sa + sb f if ma >= mb, else sb + sa f
@@ -79,7 +66,7 @@ def exp_sum_combine(
     top, factor = temporary(f"{name}_top", dtype), temporary(f"{name}_f", dtype)
     mine, theirs, high = Load(largest, at), Load(peer, ZERO), Load(top, ZERO)
     low = call("minimum", mine, theirs)
-    below = scale_of(low, high, dtype, is_exact=is_exact)
+    below = scale_of(low, high, dtype)
     scale = call("where", test("eq", low, high), Literal(1.0, dtype), below)
     first, second, f = Load(total, at), Load(more, ZERO), Load(factor, ZERO)
     joined = call(
@@ -108,11 +95,10 @@ def exp_sum_parts(
     make_symbol: Callable[[str, Int], Symbol],
     *,
     unroll: bool,
-    is_exact: bool,
 ) -> list[Stmt]:
     """The pairs of `count` parts, in order: `read(i, k)` is element 0 (the largest) or 1 (the total) of part k.
 
-    Their maximum comes first, so that each takes one exponential; `acc` is only written. `is_exact`: the sum is compensated.
+    Their maximum comes first, so that each takes one exponential; `acc` is only written.
     """
     largest, total = acc
     dtype = total.dtype
@@ -123,22 +109,12 @@ def exp_sum_parts(
         return Call(op, args, dtype, dtype)
 
     def part(k: Int) -> Value:
-        return call("mul", read(1, k), scale_of(read(0, k), Load(shift, ZERO), dtype, is_exact=is_exact))
+        return call("mul", read(1, k), scale_of(read(0, k), Load(shift, ZERO), dtype))
 
     def rest(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         k = make_symbol("k", count)
         return [For(k, ONE, count, ONE, tuple(make(k)), unroll=unroll)]
 
-    if is_exact:
-        lost = Buffer(f"{name}_lost", dtype, MemoryType.local, total.size)
-        joined = [
-            Allocate(lost),
-            Store(lost, at, Literal(0.0, dtype), Role.initialise),
-            *rest(lambda k: add_term(total, lost, at, part(k), f"{name}_t", exact=True)),
-            *finish_sum(total, lost, at, f"{name}_f"),
-        ]
-    else:
-        joined = rest(lambda k: [Store(total, at, call("add", Load(total, at), part(k)))])
     return [
         Allocate(top),
         Allocate(shift),
@@ -146,16 +122,16 @@ def exp_sum_parts(
         *rest(lambda k: [Store(top, ZERO, call("largest", high, read(0, k)))]),
         Store(shift, ZERO, _finite(high)),
         Store(total, at, part(ZERO)),
-        *joined,
+        *rest(lambda k: [Store(total, at, call("add", Load(total, at), part(k)))]),
         Store(largest, at, high),
     ]
 
 
-def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer, *, is_exact: bool) -> list[Stmt]:
+def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer) -> list[Stmt]:
     """The total of values up to `old[at]`, as what it adds to one of values up to `largest[at]`."""
     largest, total = acc
     dtype = total.dtype
-    scale = scale_of(Load(old, at), _finite(Load(largest, at)), dtype, is_exact=is_exact)
+    scale = scale_of(Load(old, at), _finite(Load(largest, at)), dtype)
     return [Store(total, at, Call("mul", (Load(total, at), scale), dtype, dtype))]
 
 
@@ -171,19 +147,15 @@ def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> li
 
 def exp_sum_group(
     acc: tuple[Buffer, ...],
-    rest: Buffer | None,
     group: HeldGroup,
     name: str,
     make_symbol: Callable[[Int, str], Symbol],
     *,
-    is_exact: bool,
     is_only: bool,
 ) -> list[Stmt]:
     """Fold all held values: their maximum first, so that each takes one exponential and the total one scaling.
 
-    `is_exact`: the terms are exp itself. A million cheap ones are a unit in the last place too large together, all off in one
-    direction. `rest`: what the additions of groups to the total lose. `is_only`: there is no group before this one, whose
-    total would be scaled.
+    `is_only`: there is no group before this one, whose total would be scaled.
     """
     largest, total = acc
     dtype = total.dtype
@@ -206,19 +178,9 @@ def exp_sum_group(
         """The total of what came before and the sums of all chains."""
         if is_only:
             return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
-        old = scale_of(Load(largest, e), Load(shift, ZERO), dtype, is_exact=is_exact)
+        old = scale_of(Load(largest, e), Load(shift, ZERO), dtype)
         scaled = Store(total, e, call("mul", Load(total, e), old))
-        if rest is None:
-            return [scaled, *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))])]
-        factor = temporary(f"{name}_old", dtype)
-        return [
-            Allocate(factor),
-            Store(factor, ZERO, old),
-            Store(total, e, call("mul", Load(total, e), Load(factor, ZERO))),
-            Store(rest, e, call("mul", Load(rest, e), Load(factor, ZERO))),
-            *_added(sums, chains, loop),
-            *add_term(total, rest, e, Load(sums, ZERO), f"{name}_t", exact=False),
-        ]
+        return [scaled, *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))])]
 
     def fold(e: Int) -> list[Stmt]:
         def value(i: Int, j: Int) -> Load:
@@ -228,7 +190,7 @@ def exp_sum_group(
             return call("sub", value(i, j), Load(shift, ZERO))
 
         def term(i: Int, j: Int) -> Value:
-            return call("exp", below(i, j)) if is_exact and dtype is DataType.Float else exponential(below(i, j), dtype)
+            return exponential(below(i, j), dtype)
 
         def added(old: Value, i: Int, j: Int) -> Value:
             # Of Doubles, the last operation of the exponential is that of the sum.

@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.kernel import Buffer, Call, For, Load, Reduce, Stmt, Store, Value
+from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.combiners.compensated_sum import COMBINE, join_sums
-from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS, moments_joined
-from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY, pool_exactly
-from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_parts
-from fuser.lowering.combiners.moments import MOMENTS
-from fuser.lowering.combiners.shifted_sums import SHIFTED, joined, pool_sums
 from fuser.lowering.combiners.welford import CommonJoin, pool_statistics, welford_combine
-from fuser.lowering.combiners.wide_welford import pool_wide
 from fuser.lowering.parallel_axes import ParallelAxes, is_one
-
-EXP_SUMS = ("exp_sum", EXACT_EXP_SUM)
 
 
 class Joins:
@@ -50,29 +40,8 @@ class Joins:
         """Join `other(i, e)` to every element e of every partial i."""
         if not is_common(r, 2):
             return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
-        if r.combine == MOMENTS:
-            return self.each(r, lambda i, e: [_added(r.partials[i], e, other(i, e))])
-        if r.combine == SHIFTED:
-            name = f"{r.name}_c{self.axes.number()}"
-            count = other(2, ZERO)
-            parts = self.elements(
-                r, lambda e: joined(r.partials, e, ZERO, (other(0, e), other(1, e), count, other(3, e)), name)
-            )
-            return [*parts, _added(r.partials[2], ZERO, count)]
-        if r.combine == EXACT_MOMENTS:
-            name = f"{r.name}_c{self.axes.number()}"
-
-            def join_sums_of(e: Int) -> list[Stmt]:
-                theirs = tuple(other(i, ZERO if i == 2 else e) for i in range(len(r.partials)))
-                return moments_joined(r.partials, e, theirs, name)
-
-            return [*self.elements(r, join_sums_of), _added(r.partials[2], ZERO, other(2, ZERO))]
         join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
-        has_rest = r.combine == COMBINE_EXACTLY
-        return [
-            *join.counted(other(2, ZERO)),
-            *self.elements(r, lambda e: join.element(e, other(0, e), other(1, e), other(3, e) if has_rest else None)),
-        ]
+        return [*join.counted(other(2, ZERO)), *self.elements(r, lambda e: join.element(e, other(0, e), other(1, e)))]
 
     def join_all(
         self, r: Reduce, others: Callable[[int, Int, Int], Value], number: Int, *, unroll: bool = False
@@ -83,27 +52,14 @@ class Joins:
             return pool_statistics(
                 r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
             )
-        if r.combine == COMBINE_EXACTLY:
-            name = f"{r.name}_c{self.axes.number()}"
-            pool = pool_wide if r.partials[0].dtype is DataType.Float else pool_exactly
-            return pool(
-                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
-            )
-        if r.combine == SHIFTED:
-            name = f"{r.name}_c{self.axes.number()}"
-            return pool_sums(
-                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
-            )
-        if r.combine in EXP_SUMS:
-            name, is_exact = f"{r.name}_p{self.axes.number()}", r.combine == EXACT_EXP_SUM
+        if r.combine == "exp_sum":
+            name = f"{r.name}_p{self.axes.number()}"
 
             def parts(e: Int) -> list[Stmt]:
                 def read(i: int, k: Int) -> Value:
                     return others(i, e, k)
 
-                return exp_sum_parts(
-                    r.partials, e, number, read, name, self.axes.symbol, unroll=unroll, is_exact=is_exact
-                )
+                return exp_sum_parts(r.partials, e, number, read, name, self.axes.symbol, unroll=unroll)
 
             return self.elements(r, parts)
         k = self.axes.symbol("k", number)
@@ -116,30 +72,14 @@ class Joins:
 
     def combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
         """Join one value of each partial to element `at` of it."""
-        if r.combine in ("welford", COMBINE_EXACTLY):
+        if r.combine == "welford":
             number = self.axes.number()
             return welford_combine(r.partials, at, other, f"{r.name}_c{number}")
-        if r.combine == COMBINE:
-            number = self.axes.number()
-            return join_sums(r.partials, at, other, f"{r.name}_c{number}")
-        if r.combine in EXP_SUMS:
-            name = f"{r.name}_c{self.axes.number()}"
-            return exp_sum_combine(r.partials, at, other, name, is_exact=r.combine == EXACT_EXP_SUM)
-        if r.combine == MOMENTS:
-            return [_added(p, at, value) for p, value in zip(r.partials, other, strict=True)]
-        if r.combine == SHIFTED:
-            name = f"{r.name}_c{self.axes.number()}"
-            return [*joined(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
-        if r.combine == EXACT_MOMENTS:
-            name = f"{r.name}_c{self.axes.number()}"
-            return [*moments_joined(r.partials, at, other, name), _added(r.partials[2], at, other[2])]
+        if r.combine == "exp_sum":
+            return exp_sum_combine(r.partials, at, other, f"{r.name}_c{self.axes.number()}")
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
-
-
-def _added(partial: Buffer, at: Int, value: Value) -> Store:
-    return Store(partial, at, Call("add", (Load(partial, at), value), compute_dtype(partial.dtype), partial.dtype))
 
 
 def is_common(r: Reduce, i: int) -> bool:

@@ -2,8 +2,6 @@
 
 A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
 that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.
-
-Where a result shows to more than 16 bits there is a fourth array, the rest of the mean (`exact_welford.py`).
 """
 
 from __future__ import annotations
@@ -12,19 +10,9 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, equal
+from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.combiners.common_shift import choose_shift, without_noise
-from fuser.lowering.combiners.exact_welford import (
-    add_difference,
-    add_exactly,
-    differences,
-    exact_mean,
-    exact_squares,
-    moved_exactly,
-    where_possible,
-)
 from fuser.records import record
 
 
@@ -41,24 +29,12 @@ class WelfordStep:
     count   one for each element where a loop over them runs around one over their values: they are not counted together then
     shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
             sums of the differences from it and of their squares
-    sums    in Double, in place of the partials, as the shift is: of the differences from it and of their squares
-    is_raw  what joins these partials takes the sums and the shift as they are
-    total   of a run of 16-bit numbers: the step that its sums, in Float, are added to (`moments.py`)
-    is_plain  threads are joined by adding up sums of the values themselves, and statistics made of them after that
-    lost    what the additions of squares of differences from the shift lose, in Double
-    firsts  the first values of each result, of which all of its threads choose the same shift (`common_shift.py`)
     """
 
     count: Buffer
     fraction: Buffer
     weight: Buffer
     shift: Buffer | None = None
-    sums: tuple[Buffer, Buffer] | None = None
-    is_raw: bool = False
-    total: WelfordStep | None = None
-    is_plain: bool = False
-    lost: Buffer | None = None
-    firsts: tuple[Buffer, ...] = ()
 
     def place_of_count(self, at: Int) -> Int:
         """Where the count of element `at` is."""
@@ -88,61 +64,49 @@ def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[S
 
 
 def shifted_add(
-    acc: tuple[Buffer, ...],
-    rest: Buffer | None,
-    at: Int,
-    x: Value,
-    name: str,
-    step: WelfordStep,
-    *,
-    may_be_first: Cond,
-    may_be_second: Cond,
+    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep, *, may_be_first: Cond
 ) -> list[Stmt]:
     """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
 
     The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
     factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
     large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
-    `rest`: that of the sum; with one, the sum is that of the values, and what is squared may be the differences from the second
-    of them (`add_exactly`).
     """
     away, squares, _ = acc
     shift = step.shift
     assert shift is not None
     dtype = away.dtype
-    value = temporary(f"{name}_x", dtype)
+    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
     count_at = step.place_of_count(at)
     increment: list[Stmt] = [_increment(step.count, count_at)]
     is_first = Call("eq", (Load(step.count, count_at), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
-    if step.firsts:
-        keep, may_be_second = choose_shift(shift, step.firsts, at), FALSE
-    if rest is None or step.lost is None:
-        assert rest is None
-        added = add_difference((away, squares), at, Load(value, ZERO), shift, step.lost, name)
-    else:
-        acc_of_both = away, squares, rest, step.lost
-        added = add_exactly(acc_of_both, at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second)
+    kept: list[Stmt] = [] if may_be_first is FALSE else [keep]
+    if may_be_first not in (TRUE, FALSE):
+        kept = [If(may_be_first, (keep,), role=Role.plain)]
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
     return [
         Allocate(value),
-        *(made for made in added if isinstance(made, Allocate)),
+        Allocate(delta),
         Store(value, ZERO, x),
         *(_once(acc, at, increment) if count_at is ZERO else increment),
-        *where_possible(may_be_first, [keep]),
-        *(stmt for stmt in added if not isinstance(stmt, Allocate)),
+        *kept,
+        Store(delta, ZERO, call("sub", Load(value, ZERO), Load(shift, at))),
+        Store(away, at, call("add", Load(away, at), change)),
+        Store(squares, at, call("add", Load(squares, at), call("mul", change, change))),
     ]
 
 
 def unshift(
-    acc: tuple[Buffer, ...],
-    rest: Buffer | None,
-    step: WelfordStep,
-    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
-    name: str,
+    acc: tuple[Buffer, ...], step: WelfordStep, elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
 ) -> list[Stmt]:
     """Turn what `shifted_add` made into a mean and a sum of squared differences from it.
 
-    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0. `rest`: that of the sum, then that of the mean.
+    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0.
     """
     mean, m2, _ = acc
     assert step.shift is not None
@@ -160,19 +124,9 @@ def unshift(
 
     def settle(e: Int) -> list[Stmt]:
         total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
-        count = Cast(Load(step.count, ZERO), dtype)
-        if rest is None or step.lost is None:
-            left = call("sub", Load(m2, e), call("mul", total, moved))
-            settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
-            return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
-        left = exact_squares((mean, m2, rest, step.lost), e, moved, Load(step.fraction, ZERO), count)
-        return [
-            *differences((mean, rest), e, Load(shift, e), count, name),
-            Store(
-                m2, e, without_noise(left, Load(m2, e)) if step.firsts else call("maximum", left, Literal(0.0, dtype))
-            ),
-            *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name),
-        ]
+        left = call("sub", Load(m2, e), call("mul", total, moved))
+        settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
+        return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
 
     if step.count.size.value != 1:
         return elements(lambda e: [share_of(e), *settle(e)])
@@ -184,16 +138,6 @@ def _increment(count: Buffer, at: Int) -> Store:
     return Store(count, at, Call("add", (Load(count, at), one), compute_dtype(count.dtype), count.dtype))
 
 
-def counted(acc: tuple[Buffer, ...], at: Int, step: WelfordStep, source: WelfordStep | None = None) -> list[Stmt]:
-    """Count a value with the first element of a thread, or all of a `source` with the last."""
-    if source is None:
-        return _once(acc, at, [_increment(step.count, ZERO)])
-    both = Call("add", (Load(step.count, ZERO), Load(source.count, ZERO)), step.count.dtype, step.count.dtype)
-    stmts: list[Stmt] = [Store(step.count, ZERO, both)]
-    size = acc[0].size
-    return stmts if size.value == 1 else [If(equal(at, size - 1), tuple(stmts), role=Role.plain)]
-
-
 def _once(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
     """What is done for all elements of a thread, when the first of them is visited."""
     return stmts if acc[0].size.value == 1 else [If(equal(at, 0), tuple(stmts), role=Role.plain)]
@@ -203,15 +147,12 @@ def welford_join(
     acc: tuple[Buffer, ...],
     at: Int,
     other: tuple[Value, ...],
-    rest: tuple[Buffer, Value] | None,
     name: str,
     step: WelfordStep,
     source: WelfordStep,
     lane: Int | None,
 ) -> list[Stmt]:
     """`welford_combine` for partials whose counts are in common on both sides: one division for all of them.
-
-    `rest`: that of the mean, and what is joined to it.
 
     n = na + nb; f = nb / n (0 if n = 0); w = na * f; d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w
 
@@ -240,11 +181,6 @@ def welford_join(
         Store(step.weight, ZERO, call("mul", Cast(Load(step.count, ZERO), real), Load(step.fraction, ZERO), real)),
         Store(step.count, ZERO, Load(total, ZERO)),
     ]
-    if rest is not None:
-        return [
-            *_once(acc, at, counted),
-            *moved_exactly((mean, m2, rest[0]), at, (other[0], other[1], rest[1]), step.fraction, step.weight, name),
-        ]
     return [
         Allocate(delta),
         *_once(acc, at, counted),
@@ -254,21 +190,17 @@ def welford_join(
 
 
 def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
-    """Join two (mean, m2, count) triples (Chan et al. 1979), or two with a rest; an empty side changes nothing.
+    """Join two (mean, m2, count) triples (Chan et al. 1979); an empty side changes nothing.
 
     n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
     """
-    mean, m2, count = acc[:3]
+    mean, m2, count = acc
     real = m2.dtype
     dtype = mean.dtype
     total = temporary(f"{name}_n", count.dtype)
     other_count = temporary(f"{name}_nb", count.dtype)
-    fraction, weight, delta = (
-        temporary(f"{name}_f", real),
-        temporary(f"{name}_w", real),
-        temporary(f"{name}_delta", dtype),
-    )
-    other_mean, other_m2, nb = other[:3]
+    fraction, delta = temporary(f"{name}_f", real), temporary(f"{name}_delta", dtype)
+    other_mean, other_m2, nb = other
 
     def call(op: str, a: Value, b: Value, d: DataType) -> Call:
         return Call(op, (a, b), d, d)
@@ -276,25 +208,13 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     integral = compute_dtype(count.dtype)
     is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
     quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
-    counted: list[Stmt] = [
-        *(Allocate(b) for b in (total, other_count, fraction)),
+    share = call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real)
+    gain = call("mul", call("mul", Load(delta, ZERO), share, real), Load(delta, ZERO), real)
+    return [
+        *(Allocate(b) for b in (total, other_count, fraction, delta)),
         Store(other_count, ZERO, nb),
         Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
         Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
-    ]
-    share = call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real)
-    if len(acc) > 3:
-        return [
-            *counted,
-            Allocate(weight),
-            Store(weight, ZERO, share),
-            *moved_exactly((mean, m2, acc[3]), at, (other_mean, other_m2, other[3]), fraction, weight, name),
-            Store(count, at, Load(total, ZERO)),
-        ]
-    gain = call("mul", call("mul", Load(delta, ZERO), share, real), Load(delta, ZERO), real)
-    return [
-        *counted,
-        Allocate(delta),
         Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
         Store(
             mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
@@ -421,12 +341,8 @@ class CommonJoin:
             Store(count, ZERO, Load(total, ZERO)),
         ]
 
-    def element(self, at: Int, other_mean: Value, other_m2: Value, other_rest: Value | None) -> list[Stmt]:
+    def element(self, at: Int, other_mean: Value, other_m2: Value) -> list[Stmt]:
         """d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w."""
-        if other_rest is not None:
-            mean, m2, _, rest = self._acc
-            other = other_mean, other_m2, other_rest
-            return moved_exactly((mean, m2, rest), at, other, self._fraction, self._weight, self._name)
         delta = temporary(f"{self._name}_delta", self._acc[0].dtype)
         difference = Call("sub", (other_mean, Load(self._acc[0], at)), delta.dtype, delta.dtype)
         return [

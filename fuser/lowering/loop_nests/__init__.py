@@ -20,7 +20,6 @@ What they use:
     displaced_reads.py   where a slice, pad or gather reads its operand
     divide_once.py       one division for all elements of a thread that lie in two rows at most
     scan_nests.py        the carried value, elements and collective of a scan
-    carried_rests.py     error terms between the statistics of a row and its results
 
 Sharing of loops, and tests
     Tensors that are inlined together share loops. A broadcast axis inlined into a concrete one is promoted to it

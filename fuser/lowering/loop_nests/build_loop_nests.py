@@ -109,12 +109,7 @@ class NestBuilder(NestStatements):
             self._guarded_by = outer_guards | set(guards)
             inner: list[Stmt] = []
             for name in node:
-                opened = self._open(name, depth, nest)
-                if self._opens_run(name, depth):
-                    # Before the loops that load its values, which are tested with its own.
-                    stmts = opened + stmts
-                else:
-                    inner += opened
+                inner += self._open(name, depth, nest)
             loops = self.context.loops(node[0])
             if len(loops) == depth:
                 inner += self._statement(node[0], nest)

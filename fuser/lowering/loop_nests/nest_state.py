@@ -12,25 +12,14 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
-from fuser.ir.exact_statistics import (
-    exact_exp_sums,
-    exact_statistics,
-    exact_sums,
-    in_double,
-    meets_values,
-    shifted_sums,
-    value_digits,
-)
 from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
-from fuser.lowering.combiners.compensated_sum import cancelling_sums, compensated_sums, tree_sums
 from fuser.lowering.combiners.exp_sum import HeldGroup
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.fresh_numbers import FreshNumbers
-from fuser.lowering.loop_nests.carried_rests import carried_rests
 from fuser.lowering.loop_nests.scan_nests import ScanNest, plan_scan
 from fuser.records import record
 
@@ -49,8 +38,7 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
-    `rest` (compensated sums, exact statistics) holds what rounding has lost of the first buffer. `group` (ExpSum) are the
-    values that a thread collects before it folds them. `is_single`: a thread has one term for each sum.
+    `group` (ExpSum) are the values that a thread collects before it folds them.
     """
 
     depth: int
@@ -58,9 +46,7 @@ class Accumulator:
     axes: tuple[tuple[Group, Int], ...]
     last_block: Symbol | None = None
     step: WelfordStep | None = None
-    rest: Buffer | None = None
     group: HeldGroup | None = None
-    is_single: bool = False
 
 
 class NestState:
@@ -82,21 +68,6 @@ class NestState:
         self.workspaces: list[Buffer] = []
         self.scalars: dict[str, DataType] = {}
         self.shared_reads: dict[str, bool] = {}
-        self.compensated = compensated_sums(self.builder)
-        self.cancelling = cancelling_sums(self.builder) if self.compensated else frozenset[str]()
-        # What rounding lost of values in registers lies in registers beside them.
-        self.carried = carried_rests(self.builder)
-        trees = tree_sums(self.builder) if self.compensated else frozenset[str]()
-        self.tree_sums = frozenset(n for n in trees if not self._carries(n))
-        self.rests: dict[str, Buffer] = {}
-        self.exact = exact_statistics(self.builder)
-        self.in_double = in_double(self.builder)
-        self.value_digits = value_digits(self.builder)
-        self.shifted_sums = shifted_sums(self.builder)
-        self.exact_sums = exact_sums(self.builder)
-        # Whether threads hold the values that such statistics are of until they are known.
-        self.holds_values = bool(self.shifted_sums) and meets_values(self.builder)
-        self.exact_exp_sums = exact_exp_sums(self.builder)
         self.cooperative = False
         self.crossing: set[str] = set()
         # Numbers for the names of temporaries and of indices.
@@ -114,11 +85,6 @@ class NestState:
         self._flags: set[str] = set()
         self._find_grid_reductions()
         self._waits = self._count_waits()
-
-    def _carries(self, name: str) -> bool:
-        """Whether a sum, or what it is of, has a rest that something takes."""
-        expr = self.builder.definition(name)
-        return name in self.carried or (expr is not None and any(t.name in self.carried for t in tensor_inputs(expr)))
 
     def _count_waits(self) -> dict[str, int]:
         """For each expr, behind how many waits for other blocks it should stand: as many as it needs, or as all its uses need.

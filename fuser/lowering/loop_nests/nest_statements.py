@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.errors import InternalError
-from fuser.ir.enums import THREAD_TYPES, LoadStoreOpType
+from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import (
     Cat,
     ExpSum,
@@ -17,15 +17,12 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal, less
+from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
-from fuser.lowering.combiners.compensated_sum import add_term
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_element
-from fuser.lowering.combiners.moments import add_run, add_to_run, add_value
-from fuser.lowering.combiners.welford import counted, shifted_add, welford_add, welford_combine, welford_join
-from fuser.lowering.combiners.wide_welford import add_wide, join_wide
+from fuser.lowering.combiners.welford import shifted_add, welford_add, welford_combine, welford_join
 from fuser.lowering.loop_nests.displaced_reads import result_index
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
@@ -70,8 +67,7 @@ class NestStatements(NestVectors):
             cache = self.context.state(expr.output.name).cache_op
             stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1, cache)])
         else:
-            with_rests = self._with_rests(expr, target.buffer, offset, indexer)
-            stmts = with_rests or list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
+            stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
         return self._guarded(stmts, indexer, loops, leader, target)
 
     def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
@@ -113,14 +109,6 @@ class NestStatements(NestVectors):
         if isinstance(expr, Reduction):
             buffer = accumulator.buffers[0]
             value = self._read(expr.input, indexer)
-            if accumulator.rest is not None and (not accumulator.is_single or expr.input.name in self.rests):
-                name, exact = f"{leader}_k{self._next()}", leader in self.cancelling
-                stmts = add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
-                lost = self._rest(expr.input, indexer) if expr.input.name in self.rests else None
-                if lost is not None:
-                    both = Call("add", (Load(accumulator.rest, offset), lost), buffer.dtype, buffer.dtype)
-                    stmts.append(Store(accumulator.rest, offset, both))
-                return stmts
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]
@@ -128,25 +116,10 @@ class NestStatements(NestVectors):
             return self._add_exponential(leader, expr, indexer, offset)
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
-        if step is not None and step.total is not None:
-            first = self._is_first(leader, expr, indexer)
-            added = add_to_run(step, step.total, offset, self._read(expr.input, indexer), name, is_first=first)
-            return [*counted(accumulator.buffers, offset, step), *added]
-        if step is not None and step.is_plain and expr.partial is None:
-            added = add_value(step, offset, self._read(expr.input, indexer), name)
-            return [*counted(accumulator.buffers, offset, step), *added]
         if step is not None and step.shift is not None and expr.partial is None:
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
-            rest = accumulator.rest
-            if step.sums is not None:
-                sums, shift = step.sums, step.shift
-                added = add_wide(sums, shift, step.count, offset, value, name, may_be_first=first, firsts=step.firsts)
-                return [*counted(accumulator.buffers, offset, step), *added]
-            second = self._may_be_first(leader, accumulator, indexer, before=1)
-            return shifted_add(
-                accumulator.buffers, rest, offset, value, name, step, may_be_first=first, may_be_second=second
-            )
+            return shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)
         if expr.partial is None:
             return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
@@ -156,33 +129,13 @@ class NestStatements(NestVectors):
         source = joined.step
         if source is None or self.storage[expr.input.name].buffer is not joined.buffers[0]:
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
-        if step.is_plain:
-            assert step.sums is not None
-            assert source.sums is not None
-            at = self._offset(indexer, joined.axes, expr.input)
-            run = Load(source.sums[0], at), Load(source.sums[1], at)
-            return [*add_run(step.sums, offset, run), *counted(accumulator.buffers, offset, step, source)]
-        if step.sums is not None:
-            assert step.shift is not None
-            assert source.shift is not None
-            at = self._offset(indexer, joined.axes, expr.input)
-            assert source.sums is not None
-            total, squares = source.sums
-            theirs = Load(total, at), Load(squares, at), Load(source.shift, at), Load(source.count, ZERO)
-            stmts = join_wide(step.sums, step.shift, step.count, offset, theirs, name)
-            return [*stmts, *counted(accumulator.buffers, offset, step, source)]
-        rest = None
-        if accumulator.rest is not None:
-            assert joined.rest is not None
-            rest = accumulator.rest, Load(joined.rest, self._offset(indexer, joined.axes, expr.input))
         lane = self._lane(leader, expr, indexer)
-        return welford_join(accumulator.buffers, offset, other, rest, name, step, source, lane)
+        return welford_join(accumulator.buffers, offset, other, name, step, source, lane)
 
-    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer, *, before: int = 0) -> Cond:
-        """A necessary condition for the value at hand to be the first that a thread sees, or that with so many `before` it.
+    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
+        """A necessary condition for the value at hand to be the first that a thread sees.
 
-        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first, or at
-        most so many later.
+        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first.
         """
         tests = self._predicate_list(leader, self.context.loops(leader), indexer)
         found: list[Cond] = []
@@ -193,18 +146,6 @@ class NestStatements(NestVectors):
                 and index in self._unrolled
                 and all(index not in test.symbols or is_prefix(test, index) for test in tests)
             ):
-                found.append(less(index, before + 1) if before else equal(index, 0))
-        return all_of(*found)
-
-    def _is_first(self, leader: str, expr: Welford, indexer: Indexer) -> Cond:
-        """Whether a value of a run is in the first iteration of all loops that its thread adds it up in."""
-        (total,) = self._joining(expr)
-        state, around = self.context.state(leader), self.context.state(total)
-        found: list[Cond] = []
-        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(leader), strict=True)):
-            is_reduced = axis.is_reduction or (k < len(around.loop) and around.loop[k].is_reduction)
-            index = indexer.index(group) if is_reduced and state.parallel_type(axis) not in THREAD_TYPES else None
-            if index is not None:
                 found.append(equal(index, 0))
         return all_of(*found)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
 from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
@@ -17,22 +16,12 @@ from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS
 from fuser.ir.user_names import extent_text, value_name
-from fuser.lowering.combiners.compensated_sum import COMBINE, finish_sum, rest_of
-from fuser.lowering.combiners.exact_sums import EXACT_MOMENTS
-from fuser.lowering.combiners.exact_welford import COMBINE_EXACTLY, finish_mean
-from fuser.lowering.combiners.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.combiners.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
-from fuser.lowering.combiners.moments import MOMENTS, unshifted
-from fuser.lowering.combiners.shifted_sums import SHIFTED
+from fuser.lowering.combiners.welford import unshift
 from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
 from fuser.lowering.loop_nests.scan_nests import ScanNest
-
-MOST_RESTS = 8
-"""Elements of a tensor in registers up to which they have rests beside them: those of an access."""
-FEW_TERMS = 8
-"""Doubles that a thread adds up as they are: pairs of threads join such sums in a tree, which loses as little."""
 
 
 class NestStorage(NestStatistics):
@@ -51,23 +40,13 @@ class NestStorage(NestStatistics):
             step = accumulator.step
             # A count in common is kept in `step`, and spread over the elements when it is complete.
             kept = accumulator.buffers if step is None else accumulator.buffers[:2]
-            # Sums in Double set all of these when they are complete.
-            is_set_later = step is not None and step.sums is not None
-            for buffer, identity in () if is_set_later else zip(kept, self._identities(expr), strict=False):
+            for buffer, identity in zip(kept, self._identities(expr), strict=False):
                 stmts += self._fill(buffer, identity)
-            if accumulator.rest is not None:
-                rest = accumulator.rest
-                stmts += [Allocate(rest), *([] if is_set_later else self._fill(rest, Literal(0.0, rest.dtype)))]
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts += self._fill(step.count, Literal(0, step.count.dtype))
-                for buffer in (*(step.sums or ()), step.shift, step.lost):
-                    if buffer is not None:
-                        stmts.append(Allocate(buffer))
-                    # A shift that all threads of a result have is chosen before it is used.
-                    if buffer is not None and not (buffer is step.shift and step.firsts):
-                        stmts += self._fill(buffer, Literal(0.0, buffer.dtype))
-                stmts += self._read_firsts(leader, accumulator, nest)
+                if step.shift is not None:
+                    stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
         group = self.accumulators[leader].group if leader in self.accumulators else None
         if group is not None and group.depth == depth:
             stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
@@ -108,10 +87,6 @@ class NestStorage(NestStatistics):
             self.workspaces.append(storage.buffer)
         else:
             stmts.append(Allocate(storage.buffer))
-        # What is kept for later has none: it would take as many registers again.
-        if t.name in self.carried and not isinstance(self.exprs[leader], Reducing) and size.value <= MOST_RESTS:
-            self.rests[t.name] = rest_of(storage.buffer)
-            stmts.append(Allocate(self.rests[t.name]))
 
     def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
         state = self.context.state(leader)
@@ -133,19 +108,8 @@ class NestStorage(NestStatistics):
             for t in tensor_outputs(self.exprs[leader])
         )
         step = self._welford_step(leader, depth, buffers)
-        has_rest = leader in self.compensated or (step is not None and leader in self.exact and not step.is_raw)
-        expr = self.exprs[leader]
-        # A thread's only term loses nothing, and few Doubles little.
-        extents = [group.extent for summed, group in self._serial_axes(leader, depth) if summed]
-        terms = math.prod(e.value for e in extents) if all(e.is_const for e in extents) else math.inf
-        is_single = isinstance(expr, Reduction) and terms == 1
-        if terms <= FEW_TERMS and has_rest and leader in self.tree_sums:
-            has_rest = False
-        rest = rest_of(buffers[0]) if has_rest else None
-        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest, is_single=is_single)
+        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step)
         accumulator.group = self._held_group(leader, accumulator)
-        if accumulator.group is not None and leader in self.exact_exp_sums:
-            accumulator.rest = rest_of(buffers[1])
         return accumulator
 
     def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
@@ -222,11 +186,9 @@ class NestStorage(NestStatistics):
             name = f"{leader}_g{self._next()}"
             stmts += exp_sum_group(
                 accumulator.buffers,
-                accumulator.rest,
                 accumulator.group,
                 name,
                 self._new_symbol,
-                is_exact=leader in self.exact_exp_sums,
                 is_only=accumulator.depth == depth,
             )
         if accumulator.depth != depth:
@@ -238,30 +200,14 @@ class NestStorage(NestStatistics):
         if scan is not None and scan.collective is not None:
             stmts.append(scan.collective)
         step = accumulator.step
-        if step is not None and step.is_plain:
-            stmts += unshifted(
-                step, self._over(accumulator.buffers[0].size), self._new_symbol, f"{leader}_u{self._next()}"
-            )
-        elif step is not None and not step.is_raw and not self._is_shifted(leader, accumulator):
-            stmts += self._settled(leader, accumulator, step)
-        if accumulator.rest is not None and isinstance(expr, ExpSum):
-            # Few totals are joined: those of a thread are what loses most.
-            stmts += self._finish_sum(leader, accumulator.buffers[1], accumulator.rest)
-        elif accumulator.rest is not None and leader in self.tree_sums:
-            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
-            accumulator.rest = None
+        if step is not None and step.shift is not None:
+            stmts += unshift(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
             stmts += self._completed(expr, accumulator.buffers)
         if step is not None:
             stmts += self._spread_count(accumulator.buffers[2], step.count)
-        if step is not None and step.is_plain:
-            stmts += self._settled_sums(leader, accumulator, step)
-        elif step is not None and self._is_shifted(leader, accumulator):
-            stmts += self._settled_last(leader, accumulator, step)
-        elif accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
-            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
             target = self.storage.get(t.name)
@@ -278,12 +224,6 @@ class NestStorage(NestStatistics):
             if closing:
                 closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
-
-    def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
-        """Every element is a number again."""
-        name = f"{leader}_f{self._next()}"
-        finish = finish_mean if isinstance(self.exprs[leader], Welford) or leader in self.carried else finish_sum
-        return self._over(total.size)(lambda e: finish(total, rest, e, name))
 
     def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
         """What a whole row of -infinity gives; an rfactored first stage has parts of rows."""
@@ -322,7 +262,7 @@ class NestStorage(NestStatistics):
         combine = (
             "welford"
             if isinstance(expr, Welford)
-            else (EXACT_EXP_SUM if leader in self.exact_exp_sums else "exp_sum")
+            else "exp_sum"
             if isinstance(expr, ExpSum)
             else REDUCTIONS[expr.op].combine
             if isinstance(expr, Reduction)
@@ -332,27 +272,6 @@ class NestStorage(NestStatistics):
         if accumulator.step is not None:
             count = accumulator.step.count
             partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
-        if accumulator.step is not None and accumulator.step.is_plain:
-            assert accumulator.step.sums is not None
-            zero = Literal(0.0, DataType.Double)
-            combine, partials, identities = MOMENTS, (*accumulator.step.sums, partials[2]), (zero, zero, identities[2])
-        elif accumulator.step is not None and self._is_shifted(leader, accumulator):
-            step, zero = accumulator.step, Literal(0.0, DataType.Double)
-            assert step.shift is not None
-            if step.firsts and step.sums is not None:
-                combine, partials, identities = MOMENTS, (*step.sums, partials[2]), (zero, zero, identities[2])
-            elif step.firsts:
-                assert accumulator.rest is not None
-                assert step.lost is not None
-                combine, identities = EXACT_MOMENTS, (zero, zero, identities[2], zero, zero)
-                partials = (*partials, accumulator.rest, step.lost)
-            else:
-                assert step.sums is not None
-                combine, identities = SHIFTED, (zero, zero, identities[2], zero)
-                partials = (*step.sums, partials[2], step.shift)
-        elif accumulator.rest is not None and not isinstance(expr, ExpSum):
-            combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
-            partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))
         return Reduce(
             partials,
             combine,

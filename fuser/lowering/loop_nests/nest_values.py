@@ -9,7 +9,6 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.approximate_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
-from fuser.ir.exact_ops import REST_OF
 from fuser.ir.fusion import (
     COPIES,
     GENERATOR_STATE,
@@ -34,8 +33,6 @@ from fuser.ir.fusion import (
     TensorExpr,
     Val,
     Welford,
-    tensor_inputs,
-    tensor_outputs,
 )
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import (
@@ -47,13 +44,10 @@ from fuser.ir.kernel import (
     Load,
     RandomValue,
     ScalarArgument,
-    Stmt,
-    Store,
     Value,
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.context import Storage, global_storage, is_shared_by, row_major_axes
-from fuser.lowering.loop_nests.carried_rests import Arithmetic, takes_rests
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates
 from fuser.lowering.loop_nests.nest_state import is_one
@@ -148,15 +142,11 @@ class NestValues(NestPredicates):
     def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
         match expr:
             case Pointwise():
-                if expr.op == REST_OF.name:
-                    return self._rest(expr.inputs[0], indexer) or Literal(0.0, expr.output.dtype)
                 args = tuple(self._read(v, indexer) for v in expr.inputs)
                 if expr.op in COPIES:
                     return self._hinted(args[0], expr.output)
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
-                if expr.op == "sub":
-                    args = self._less_rest(expr, args, indexer)
                 return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
             case Squeeze():
                 # A dropped dim has one element, or one that is seen many times: any index will do.
@@ -178,66 +168,6 @@ class NestValues(NestPredicates):
                 raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
             case LibraryOp():
                 raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
-
-    def _less_rest(self, expr: Pointwise, args: tuple[Value, ...], indexer: Indexer) -> tuple[Value, ...]:
-        """x - mean becomes (x - mean) - rest, where the mean is a register beside its rest.
-
-        The mean of data far from zero is rounded to more than the difference is.
-        """
-        rest = self._rest_of_mean(expr.inputs[1], indexer)
-        if rest is None or args[0].dtype is not args[1].dtype:
-            return args
-        return Call("sub", args, args[0].dtype, args[0].dtype), rest
-
-    def _rest_of_mean(self, mean: Val, indexer: Indexer) -> Load | None:
-        """What rounding has lost of a mean or a sum that is a register beside its rest, or of what is a copy of it."""
-        while isinstance(mean, Tensor) and self.context.state(mean.name).memory is MemoryType.local:
-            made = self.builder.definition(mean.name)
-            if isinstance(made, Welford) or (isinstance(made, Reduction) and mean.name in self.carried):
-                break
-            if not (isinstance(made, Broadcast) or (isinstance(made, Pointwise) and made.op in COPIES)):
-                return None
-            mean = made.inputs[0] if isinstance(made, Pointwise) else made.input
-        accumulator = self.accumulators.get(mean.name)
-        storage = self.storage.get(mean.name)
-        if accumulator is None or accumulator.rest is None or storage is None or not isinstance(mean, Tensor):
-            return None
-        if storage.buffer is not accumulator.buffers[0]:
-            return None
-        offset = self._offset(indexer, accumulator.axes, mean)
-        self._check_register_index(accumulator.rest, offset, mean)
-        return Load(accumulator.rest, offset)
-
-    def _rest(self, value: Val, indexer: Indexer) -> Load | None:
-        """What rounding has lost of an operand, if anything is known of it."""
-        if not isinstance(value, Tensor):
-            return None
-        rest = self.rests.get(value.name)
-        if rest is None:
-            return self._rest_of_mean(value, indexer)
-        return Load(rest, self._offset(indexer, self.storage[value.name].axes, value))
-
-    def _with_rests(self, expr: TensorExpr, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt] | None:
-        """The statements of an expr whose result, or one of whose operands, has a rest; else None."""
-        rest = self.rests.get(tensor_outputs(expr)[0].name)
-        if isinstance(expr, Pointwise) and takes_rests(expr):
-            rests = tuple(self._rest(v, indexer) for v in expr.inputs)
-            of_interest = any(isinstance(v, Tensor) and v.name in self.carried for v in expr.inputs)
-            if rest is None and (not of_interest or not any(rests)):
-                return None
-            args = tuple(self._read(v, indexer) for v in expr.inputs)
-            name = f"{expr.output.name}_c{self._next()}"
-            # What a row has in common is near its elements, or small beside most of them.
-            common = [isinstance(v, Tensor) and isinstance(self.exprs.get(v.name), Broadcast) for v in expr.inputs]
-            larger = common.index(False) if True in common and False in common else None
-            made = Arithmetic(expr.op, args, rests, expr.output.dtype, name, larger=larger)
-            return made.settled(target, offset) if rest is None else made.carried(target, rest, offset)
-        if rest is None:
-            return None
-        (operand,) = tensor_inputs(expr)
-        lost = self._rest(operand, indexer)
-        lost = Literal(0.0, rest.dtype) if lost is None else lost
-        return [Store(target, offset, self._value(expr, indexer)), Store(rest, offset, lost)]
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""

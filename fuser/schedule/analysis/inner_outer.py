@@ -26,7 +26,6 @@ from fuser.ir.fusion import (
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
 from fuser.schedule.analysis.reference import (
@@ -39,15 +38,13 @@ from fuser.schedule.analysis.reference import (
     uncovered,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.analysis.stages import as_defined, keep_stages
+from fuser.schedule.analysis.stages import keep_stages
 from fuser.schedule.params import Refused, SegmentInputs
 
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
-REST_REGISTERS = 16
-"""Temporaries of sums that keep what their roundings leave over."""
-PAIR_OPERATIONS = 4
-"""Of an addition to such a sum."""
+WIDE_REGISTERS = 16
+"""As many more where rows have no 16-bit elements."""
 
 
 @record
@@ -58,8 +55,8 @@ class Load:
 
     For accesses of any width, bytes of an element of each tensor: `read_sizes` of rows, `weight_sizes` of what rows share,
     `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
-    many a row has, which take `statistic_registers` while a row is worked on. `pairs`: 2 if with what their roundings lost.
-    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept.
+    many a row has, which take `statistic_registers` while a row is worked on. `operations`: of an element, with its additions
+    to sums.
     """
 
     loaded: int
@@ -76,7 +73,6 @@ class Load:
     sum_bytes: int = 4
     statistics: int = 0
     statistic_registers: int = 0
-    pairs: int = 1
     is_double: bool = False
     operations: int = 16
 
@@ -196,20 +192,19 @@ def size_registers(sizes: Iterable[int], vector: int) -> int:
 @memoized
 def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
-    long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
-    wide = wide_results(as_defined(segment))
+    long count."""
     results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in inner_outer.column]
-    numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
+    numbers = ((5 if isinstance(e, Welford) else 1, t.dtype.itemsize) for e, t in results)
     return sum(count * max(1, size // 4) for count, size in numbers)
 
 
 @memoized
 def operations_of(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> int:
-    """Operations of an element, with its additions to sums: four each, where what roundings lose is kept beside the sum."""
+    """Operations of an element, with its additions to sums."""
     full = sum(
         isinstance(e, Pointwise) and inner_outer.is_full(graph, tensor_outputs(e)[0]) for e in segment.tensor_exprs
     )
-    return full + (len(inner_outer.row) + len(inner_outer.column)) * (PAIR_OPERATIONS if _wide_sums(segment) else 1)
+    return full + len(inner_outer.row) + len(inner_outer.column)
 
 
 def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
@@ -240,13 +235,6 @@ def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
     inner_outer = choices_of(segment, resolving_graph(segment))[choice]
     kept = InnerOuterPass(segment, (), inner_outer.reference.name).kept()
     return tuple(t.dtype.itemsize for t in kept)
-
-
-@memoized
-def _wide_sums(segment: Fusion) -> bool:
-    """Whether a result of a reduction shows in an output to more than 16 bits."""
-    names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
-    return bool(wide_results(as_defined(segment)) & names)
 
 
 class InnerOuterPass:
@@ -457,10 +445,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     weights = [t for t in whole if t not in read]
     kept = kept_sizes(segment, graph, inner_outer)
     of_column = sum_registers(segment, inner_outer)
-    pairs = 2 if _wide_sums(segment) else 1
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
-    # Doubles are joined without what each thread's sum has lost.
-    words = 2 if is_double else pairs
     load = Load(
         loaded=sum(t.dtype.itemsize for t in read),
         moved=sum(t.dtype.itemsize for t in (*read, *written)),
@@ -468,15 +453,14 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         held_registers=access_registers(weights, vector) + vector * of_column,
         kept_registers=size_registers(kept, vector),
         sums=len(inner_outer.column),
-        own_registers=OWN_REGISTERS + (REST_REGISTERS if pairs > 1 else 0),
+        own_registers=OWN_REGISTERS + WIDE_REGISTERS * (widest > 2),
         read_sizes=tuple(t.dtype.itemsize for t in read),
         weight_sizes=tuple(t.dtype.itemsize for t in weights),
         kept_sizes=kept,
         column_registers=of_column,
-        sum_bytes=(8 if is_double else 4) * pairs,
+        sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        statistic_registers=len(inner_outer.row) * words,
-        pairs=1 if is_double else pairs,
+        statistic_registers=len(inner_outer.row) * (2 if is_double else 1),
         is_double=is_double,
         operations=operations_of(segment, graph, inner_outer),
     )

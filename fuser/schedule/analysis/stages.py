@@ -20,7 +20,6 @@ _CHEAP = frozenset(
     {"set", "cast", "add", "sub", "mul", "neg", "abs", "relu", "where", "minimum", "maximum", "fmin", "fmax"}
     | {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "clamp", "threshold"}
     | {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "ceil", "floor", "trunc"}
-    | {"fma", "rest_of"}
 )
 """Pointwise ops that cost an instruction or two: computing them again is cheaper than the registers to keep them."""
 

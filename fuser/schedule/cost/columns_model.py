@@ -33,8 +33,8 @@ JOIN = 6.5
 operations."""
 WARPS_ALONE = 4
 """Warps that join in the time of one."""
-PAIR, DOUBLE = 3.0, 1.5
-"""Steps of a total with what its roundings lost, and of a Double."""
+DOUBLE = 1.5
+"""Steps of a total in Double."""
 STORE = 2
 """Instructions of a warp for a value stored into another block."""
 SUM_UP = 7.6
@@ -64,8 +64,8 @@ MARGIN = 1.12
 IN_BLOCK, OF_WARP = 3, 35
 """Exchanges of a block about one of all blocks of the grid; cycles that each warp of a block adds, which has sums to join
 (H200: bf16 3x250003 in 960 threads 9.73 us, in 640 and 480 9.34, in 320 9.28)."""
-OF_ROW, OF_PAIRS, OF_DOUBLES = 262, 437, 105
-"""Cycles that each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
+OF_ROW, OF_DOUBLES = 262, 105
+"""Cycles that each row adds to that, and each of Doubles."""
 HIDDEN = 1.45
 """Of what a block waits for memory, what is saved of each where the next rows come meanwhile."""
 CLUSTERS = (2, 4, 8, 16)
@@ -198,9 +198,8 @@ def choose_group_shape(
         found = None
     costs = _costs_on(device)
     of_element, of_element_alone = costs.element(load), costs.element_alone(load)
-    of_row = (OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW) * costs.cycle
-    # What the roundings of Doubles lose is kept from a row's statistics to its results.
-    statistics = load.statistic_registers * (4 if load.is_double else 1)
+    of_row = (OF_DOUBLES if load.is_double else OF_ROW) * costs.cycle
+    statistics = load.statistic_registers
     width = vector
     while width >= 1:
         accesses = -(-length // (width * device.sm_count))
@@ -306,11 +305,11 @@ def _time(
     costs: _Costs,
 ) -> float:
     """What a shape should take, of which each block has so many `elements`."""
-    step = DOUBLE if load.is_double else PAIR if load.pairs > 1 else 1.0
+    step = DOUBLE if load.is_double else 1.0
     values = load.statistics * rows
     steps = math.log2(min(threads, WARP)) + math.log2(sharing)
     warps = threads * side_by_side / WARP
-    columns = threads * batch * vector * load.sums * load.pairs
+    columns = threads * batch * vector * load.sums
     time = costs.start + costs.cluster_block * sharing * blocks + costs.next_row * (rows - 1)
     alone = rows * batch * (vector * costs.element_alone(load) + costs.access_alone)
     time += max(elements * costs.element(load), alone)
@@ -318,7 +317,7 @@ def _time(
     if threads > WARP:
         time += costs.join * warps * values * threads / WARP * step / 18
     if sharing > 1:
-        time += costs.store * side_by_side * values * load.pairs * sharing
+        time += costs.store * side_by_side * values * sharing
     if side_by_side > 1:
         time += costs.sum_up * columns * side_by_side
     if blocks > 1:

@@ -15,9 +15,7 @@ from fuser.schedule.cost.latency_bound_rows import (
     latency_bound_time,
 )
 from fuser.schedule.cost.persistent_rows import (
-    adds_in_double,
     has_statistics,
-    joins_statistics,
     kept_bytes,
     stages_on_chip,
 )
@@ -29,7 +27,6 @@ def _few_rows(segment: Fusion, found: Rows) -> LatencyBoundRows | None:
     """What the time of rows with statistics depends on, if all are on the device at once."""
     if not has_statistics(segment) or (found.cut and any(r.tensor.dtype.itemsize > 4 for r in found.reads)):
         return None
-    joined, exchanges = joins_statistics(segment), stages_on_chip(segment) - 1
     # A group's weights, say, of which a cache serves all elements of a channel.
     partial = [r for r in found.along if not found.is_along_all(r)]
     return LatencyBoundRows(
@@ -37,16 +34,12 @@ def _few_rows(segment: Fusion, found: Rows) -> LatencyBoundRows | None:
         found.length + found.cut,
         found.accesses.vector,
         found.moved - sum(r.tensor.dtype.itemsize for r in partial if r in found.reads),
-        exchanges,
-        1 if joined else exchanges,
-        is_exact=not joined,
+        stages_on_chip(segment) - 1,
         is_searched=bool(partial),
         address=found.is_apart + 2 * found.accesses.misaligned,
         # A quarter of what lies beside rows is counted as moved.
         shared=sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads and r not in partial) * 3 // 4,
         is_cut=found.accesses.misaligned,
-        # Not measured beside what all rows share; a group's weights are few.
-        in_double=all(r in found.reads or r in partial for r in found.along) and adds_in_double(segment),
         loaded=sum(r.tensor.dtype.itemsize for r in found.along if r not in partial),
     )
 

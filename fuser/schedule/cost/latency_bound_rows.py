@@ -29,25 +29,6 @@ in one pass, (threads, accesses) (512, 1) 4.77 us, (256, 2) 4.86, (128, 4) 5.02,
 (256, 1) 4.70 and 4.56; f16 42x3072 (768, 1) 4.93, (384, 2) 4.83, (256, 3) 4.88, (192, 4) 5.07, in two 5.22, 4.83, 4.96; bf16
 36x7168 (896, 2) 5.50, (448, 4) 5.28, (320, 6) 5.41, in two 5.89 and 5.60)."""
 
-EXACT_ELEMENT = 262
-"""Cycles of a thread for an element where statistics are exact sums of Floats."""
-
-
-@record
-class _InDouble:
-    """Cycles that rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an
-    element of a thread."""
-
-    base: float
-    warp: float
-    element: float
-
-
-_ONE_PASS, _TWO_PASSES = _InDouble(790, 100, 52.5), _InDouble(2190, 105, 26.25)
-"""Sums in Double, in one exchange, and those of pairs of Floats, in two (H200: batch norm f32 16x100x17x19, (threads, accesses)
-of one pass (256, 21) 6.7 us, (512, 11) 6.8, (1024, 6) 7.7, of two 7.0, 7.5, 8.5; 2x3x224x224 over sixteen blocks (256, 7) 6.8,
-(512, 4) 6.9, (1024, 2) 7.6 and 6.9, 7.4, 8.0; 4x32x112x112 over two (512, 13) 9.9 and 10.5)."""
-
 CUT_ELEMENT = 87.5
 """Cycles of a thread for an element where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257
 over two blocks of 800 threads with four accesses 11.3 us, of 416 with eight 13.4; over four of 416 with four 11.2, of 224 with
@@ -59,10 +40,10 @@ RATE_OF_SEVERAL = 1.5
 CLUSTER_IN_TURN = 0.4
 """What each further block of clusters on an SM adds to the start of a cluster, in those: one is handed out after the other."""
 
-INSTRUCTIONS, EXACT_INSTRUCTIONS, BESIDE_INSTRUCTIONS = 12, 25, 15
-"""For an element; where statistics are exact; and as many more where something beside a row is found by a division."""
+INSTRUCTIONS, BESIDE_INSTRUCTIONS = 12, 15
+"""For an element; and as many more where something beside a row is found by a division."""
 
-OF_WARP, OF_EXACT_WARP, OF_CUT_WARP = 22, 105, 61
+OF_WARP, OF_CUT_WARP = 22, 61
 """Cycles that each warp of an SM takes in its exchanges; and where its accesses are tested (H200: layer_norm bf16 9x50257 over
 eight blocks of 416 threads with two accesses 6.5 us, of 800 with one 7.2)."""
 
@@ -85,9 +66,7 @@ class LatencyBoundRows:
     moved          bytes read and written for an element, about, by the device
     shared         of what all rows share: bytes for an element that are not in `moved`, as each processor reads them all
     is_cut         whether accesses begin anywhere, or the ends of a row cut them
-    exchanges      how often the threads of a row wait for one another; and where blocks share a row
-    is_exact       whether statistics are exact sums
-    in_double      whether those are of Floats, so that one pass may add them up in Double
+    exchanges      how often the threads of a row wait for one another; blocks that share a row do so once
     is_searched    whether something beside a row lies along some of its dims only
     loaded         bytes that a thread reads for an element, of what all rows share too
     address        registers of a thread for each access: where the parts of a row lie apart, or accesses begin anywhere
@@ -98,13 +77,10 @@ class LatencyBoundRows:
     vector: int
     moved: int
     exchanges: int
-    exchanges_of_cluster: int
-    is_exact: bool
     is_searched: bool
     address: int = 0
     shared: int = 0
     is_cut: bool = False
-    in_double: bool = False
     loaded: int = 0
 
 
@@ -150,7 +126,7 @@ def _share(few: LatencyBoundRows, cluster: int, device: DeviceInfo) -> _Share:
     # A few processors with more rows than the others have the device's rate for themselves in the end.
     of_sm = max(share, per_sm * share / RATE_OF_SEVERAL) / device.sm_rate
     moving = max(of_sm, few.rows * few.length * few.moved / device.memory_rate)
-    instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
+    instructions = INSTRUCTIONS + BESIDE_INSTRUCTIONS * few.is_searched
     working = few.length / cluster * per_sm * instructions * device.thread_time
     return _Share(per_sm, moving, working)
 
@@ -161,30 +137,24 @@ def _time(
     per_sm, moving, working, cycle = share.per_sm, share.moving, share.working, device.cycle
     warps = per_sm * -(-threads // WARP)
     elements = batch * few.vector
-    if few.in_double:
-        ways = _ONE_PASS if one_pass else _TWO_PASSES
-        time = device.first_to_last + max(moving, working)
-        time += (ways.base + warps * ways.warp + elements * ways.element) * cycle
-        time += CLUSTER_IN_TURN * device.cluster_start * (per_sm - 1)
-        return time + (device.cluster_exchange(cluster) if cluster > 1 else 0.0)
     if cluster == 1 and threads > WARP and is_exclusive(few, per_sm):
         time = device.first_to_last + max(moving - HIDDEN * device.first_to_last, working)
         time += elements * (ALONE_ELEMENT + ALONE_BYTE * few.loaded) * cycle
         return time + (ONCE + warps * WARP_ONCE if one_pass else TWICE + warps * WARP_TWICE) * cycle
     element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
-    element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
-    of_warp = OF_EXACT_WARP if few.is_exact else OF_CUT_WARP if few.is_cut else OF_WARP
+    element = CUT_ELEMENT if few.is_cut else element
+    of_warp = OF_CUT_WARP if few.is_cut else OF_WARP
     time = device.first_to_last + max(moving, working) + (elements * element + warps * of_warp) * cycle
     if cluster > 1:
         time += device.cluster_start * (1.0 + CLUSTER_IN_TURN * (per_sm - 1))
-        return time + few.exchanges_of_cluster * (device.block_exchange + device.cluster_exchange(cluster))
+        return time + device.block_exchange + device.cluster_exchange(cluster)
     return time + (few.exchanges * device.block_exchange if threads > WARP else 0.0)
 
 
 def is_exclusive(few: LatencyBoundRows, per_sm: int) -> bool:
     """Whether blocks with rows have SMs for themselves, and may take one pass for their statistics. Not measured for group
     norms, nor where rows are read by element or their ends cut accesses."""
-    return per_sm == 1 and few.vector > 1 and not (few.is_exact or few.is_searched or few.is_cut)
+    return per_sm == 1 and few.vector > 1 and not (few.is_searched or few.is_cut)
 
 
 def choose_latency_bound_shape(
@@ -208,7 +178,7 @@ def choose_latency_bound_shape(
         if per_sm > MOST_PER_SM or device.first_to_last + max(share.moving - hidden, share.working) >= limit:
             continue
         accesses = -(-few.length // (few.vector * cluster))
-        may_once = few.in_double or (cluster == 1 and is_exclusive(few, per_sm))
+        may_once = cluster == 1 and is_exclusive(few, per_sm)
         passes = (False, True) if may_once else (False,)
         for most in (t for t in THREADS if t <= device.max_threads_per_block):
             threads = most

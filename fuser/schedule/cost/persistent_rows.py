@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fuser.ir.exact_statistics import exact_statistics, in_double
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.records import record
 from fuser.schedule.analysis.stages import as_defined, kept_between, row_reductions, stage_levels
 from fuser.schedule.transforms.vectorize import cache_arguments
@@ -20,8 +18,7 @@ from fuser.schedule.transforms.vectorize import cache_arguments
 def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
 
-    one_pass   exponentials are not, nor are statistics of Floats: one exchange joins them, sums in Double where they show to
-               more than 16 bits
+    one_pass   neither is: one exchange joins them
     """
     for name in _of_two_passes(builder, one_pass=one_pass):
         builder.two_pass(name)
@@ -29,12 +26,12 @@ def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
 
 def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
     """The first results of what is computed so."""
-    exact = _in_rests(builder) if one_pass else frozenset[str]()
+    if one_pass:
+        return ()
     return tuple(
         tensor_outputs(expr)[0].name
         for expr in row_reductions(builder)
-        if (isinstance(expr, ExpSum) and not one_pass)
-        or (isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact))
+        if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex)
     )
 
 
@@ -88,19 +85,3 @@ def has_statistics(segment: Fusion) -> bool:
     """Whether a mean and a variance of rows are taken."""
     reductions = row_reductions(as_defined(segment))
     return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)
-
-
-def joins_statistics(segment: Fusion) -> bool:
-    """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
-    return has_statistics(segment) and not exact_statistics(as_defined(segment))
-
-
-def adds_in_double(segment: Fusion) -> bool:
-    """Whether statistics show to more than 16 bits, and one exchange may join their sums in Double: all are of Floats."""
-    builder = as_defined(segment)
-    return bool(in_double(builder)) and not _in_rests(builder)
-
-
-def _in_rests(builder: ScheduledFusion) -> frozenset[str]:
-    """Means of statistics that show to more than 16 bits and have no wider type: what roundings lose is kept beside them."""
-    return exact_statistics(builder) - in_double(builder)

@@ -20,6 +20,7 @@ from fuser.schedule.cost.reduction_space import (
     parts_of,
     power_of_two,
 )
+from fuser.schedule.cost.scratch_budget import scratch_bytes
 from fuser.schedule.cost.written_columns import plan_written_columns
 
 # Rows that one thread has on their way at once, whatever its accesses, and those that threads take side by side where columns
@@ -47,7 +48,7 @@ def _with_room(plan: ReductionPlan, space: Space, device: DeviceInfo) -> Reducti
     """The same with so few threads along the reduced dims that what they join fits in the shared memory of a block."""
     along, across = plan.block_reduce, plan.block_iterate
     # Blocks that share columns join what all of them have in the same way.
-    while along > 1 and space.joined.room(across, along, space.vector) > device.shared_per_block_optin:
+    while along > 1 and scratch_bytes(space.joined, across, along, space.vector) > device.shared_per_block_optin:
         along //= 2
     if along == plan.block_reduce:
         return plan

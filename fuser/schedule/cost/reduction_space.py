@@ -5,7 +5,6 @@ from __future__ import annotations
 from fuser.ir.device_info import REGISTER_BYTES, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
-from fuser.schedule.cost.scratch_budget import Joined
 
 # Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
 # some may compute and some may wait for others meanwhile.
@@ -43,7 +42,7 @@ class Space:
     held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
     wide            what is held are Doubles, whose exponentials take longer than their bytes
     misaligned      accesses begin anywhere: each of them is two
-    joined          what a thread leaves in shared memory for others to join
+    joined          bytes that a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
     element_work    instructions of an element
@@ -65,7 +64,7 @@ class Space:
     wide: bool = False
     exact: bool = False
     misaligned: bool = False
-    joined: Joined = Joined()
+    joined: int = 0
     written: int = 0
     partials: int = 0
     element_work: int = 1

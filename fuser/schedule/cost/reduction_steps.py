@@ -41,7 +41,7 @@ from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, 
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.persistent_rows import adds_in_double, stages_on_chip
+from fuser.schedule.cost.persistent_rows import stages_on_chip
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import Space
 from fuser.schedule.cost.rows_over_grid import Row, group_time, latency_together, near_time_of_one
@@ -221,7 +221,7 @@ def _kept_rows_time(
     moving = (parts.read + parts.written) * parts.spread / device.memory_rate
     # Bytes of an element, of those that are moved.
     moved = moving * device.memory_rate / (rows.length * rows.rows)
-    row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned, adds_in_double(segment))
+    row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned)
     in_shared = bool(params.in_shared)
     if params.in_grid:
         shape = params.threads, params.batch, params.cluster, params.blocks

@@ -46,7 +46,7 @@ turns as an SM has fewer lanes for these than for Floats."""
 ACCESS, ALONE = 8.0, 9.0
 """For an access to each input and output of full size; of one element, of which each has an address."""
 JOIN = {2: 3.5, 4: 8.9, 8: 12.7}
-"""For one step of the join of a statistic: of 16 bits, of Floats that become Doubles, of pairs of Doubles."""
+"""For one step of the join of a statistic, by bytes of an element."""
 AHEAD = 2.0
 """For a register of what comes ahead: it becomes what is worked on, and its load has a test of its own."""
 THROUGH_SHARED, OF_TRIP = 10.0, 3.0
@@ -63,8 +63,6 @@ OF_COLUMN = 40.0
 """Cycles for a word of a column's sum that a thread has, and others of its block, too: they join when all trips are made."""
 PARTS_RATE = 0.75
 """The same for parts, which are written, and read again."""
-JOINED_WIDE = 8
-"""Registers of pairs of Floats that their joins as Doubles leave free."""
 MOST_ACCESSES = 64
 """Of a thread to each input."""
 TURNS = tuple((block, *turn) for block in BLOCKS for turn in ((1, True), (1, False), (2, True), (2, False)))
@@ -157,9 +155,7 @@ def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load
     # When the second row is computed the registers of the first are free again.
     loads = (1 + ahead) * rows * load.row_registers - ahead * (rows - 1) * load.row_registers // 2
     per_access = loads + load.held_registers + load.kept_registers + tests
-    # Pairs of Floats become Doubles where lanes join them: that takes fewer temporaries.
-    own = load.own_registers - (JOINED_WIDE if load.pairs > 1 else 0)
-    registers = own + 8 * (side_by_side > 1) + batch * per_access
+    registers = load.own_registers + 8 * (side_by_side > 1) + batch * per_access
     return -(-registers // REGISTER_STEP) * REGISTER_STEP
 
 
@@ -217,7 +213,7 @@ def pass_time(
     moved = rows * length * load.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
     working = ((trips * trip) ** OF_MEMORY + moved**OF_MEMORY) ** (1 / OF_MEMORY)
     parts = blocks * length * load.sums * (2 * PARTIAL_BYTES if load.is_double else PARTIAL_BYTES)
-    words = 2 if load.sum_bytes > PARTIAL_BYTES else 1
+    words = 2 if load.is_double else 1
     joined = batch * vector * load.sums * words * OF_COLUMN / clock if side_by_side > 1 else 0.0
     fixed = whole_grid_time(blocks, device) * 1e3
     return fixed + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)

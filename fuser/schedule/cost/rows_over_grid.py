@@ -69,7 +69,6 @@ class Row:
     exchanges    how often the threads of a row wait for one another
     is_double    whether it is computed in Double
     is_cut       whether its accesses begin anywhere
-    is_exact     whether statistics are exact sums of Floats
     """
 
     elements: int
@@ -78,7 +77,6 @@ class Row:
     exchanges: int
     is_double: bool
     is_cut: bool
-    is_exact: bool = False
 
 
 @record
@@ -202,9 +200,8 @@ def group_time(
 ) -> float:
     """Of rows over `groups` groups of `sharing` blocks, whose threads have `batch` accesses."""
     per_sm = -(-groups * sharing // device.sm_count)
-    # Rows of Doubles are in the same stage at the same time, as are those of pairs of Floats (H200: batch norm f32
-    # 32x64x56x56, four blocks of an SM in two iterations, 31.6 us).
-    overlap = 1 if row.is_double or row.is_exact else min(per_sm, groups)
+    # Rows of Doubles are in the same stage at the same time.
+    overlap = 1 if row.is_double else min(per_sm, groups)
     return expected_time(
         row,
         rows,
@@ -281,7 +278,7 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
         cluster,
         batch,
         at_once,
-        1 if row.is_exact else resident,
+        resident,
         latency,
         exchange,
         device,

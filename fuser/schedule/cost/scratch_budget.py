@@ -6,12 +6,8 @@ have; one that needs a little more than the budget may have one block less on an
 
 from __future__ import annotations
 
-from fuser.ir.exact_statistics import in_double, value_digits
 from fuser.ir.fusion import Fusion, Welford, tensor_outputs
-from fuser.ir.wide_results import wide_results
-from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reductions_of
-from fuser.schedule.analysis.stages import as_defined
 
 DRIVER = 1024
 """What the driver takes for itself of a processor's shared memory, for each block on it; no part of what a block may have."""
@@ -27,51 +23,31 @@ BESIDE_ROW = EXCHANGES + DRIVER
 BESIDE_COLUMNS = 8 * 1024
 """Beside rows of gradients over all blocks of the grid: statistics of sixteen rows at once, of each warp."""
 
-OF_COLUMN_THREAD = 48
-"""For each thread of blocks that share columns: its part of the statistics of those, about, at most."""
-
-_SUMS_IN_DOUBLE = 2 * 8
-"""Of a statistic of Floats: the sum of the differences from an element, and that of their squares; beside them the element,
-if values have so many digits that something is subtracted."""
-
-_OF_STATISTIC, _COUNT = 5, 8
-"""Numbers of any other statistic, with what its mean and its squares have lost, and the bytes of its count."""
+_OF_STATISTIC, _COUNT = 2, 8
+"""Numbers of a statistic, and the bytes of its count."""
 
 
-@record
-class Joined:
-    """Bytes that a thread leaves in shared memory for others to join."""
-
-    nbytes: int = 0
-
-    def room(self, across: int, along: int, vector: int, told: int = 0) -> int:
-        """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with
-        the results of `told` threads that other blocks tell it."""
-        return EXCHANGES + self.nbytes * (joining_threads(across, along, vector) + told)
+def scratch_bytes(joined: int, across: int, along: int, vector: int, told: int = 0) -> int:
+    """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with the
+    results of `told` threads that other blocks tell it. `joined`: see `joined_bytes`."""
+    return EXCHANGES + joined * (joining_threads(across, along, vector) + told)
 
 
-def joined_bytes(segment: Fusion, vector: int) -> Joined:
-    """What a thread has to join of all reductions, each of `vector` columns.
-
-    A sum may have what its rounding left over beside it, and so may both numbers of a pair.
-    """
-    builder = as_defined(segment)
-    wide, double, few_digits = wide_results(builder), in_double(builder), value_digits(builder)
+def joined_bytes(segment: Fusion, vector: int) -> int:
+    """Bytes that a thread leaves in shared memory for others to join, of all reductions, each of `vector` columns."""
     nbytes = 0
     for expr in reductions_of(segment):
         results = tensor_outputs(expr)
-        if isinstance(expr, Welford) and expr.mean.name in double:
-            nbytes += vector * (_SUMS_IN_DOUBLE + 8 * (expr.mean.name not in few_digits)) + _COUNT
-        elif isinstance(expr, Welford):
+        if isinstance(expr, Welford):
             nbytes += vector * _OF_STATISTIC * max(4, expr.mean.dtype.itemsize) + _COUNT
         else:
-            nbytes += vector * sum((1 + (t.name in wide)) * max(4, t.dtype.itemsize) for t in results)
-    return Joined(nbytes)
+            nbytes += vector * sum(max(4, t.dtype.itemsize) for t in results)
+    return nbytes
 
 
 def joining_threads(across: int, along: int, vector: int) -> int:
-    """Threads' worth of results that lie in shared memory while a block joins its own, in two steps where that is possible: see
-    fuser.lowering.collectives.block_reduce_scatter."""
+    """Threads' worth of results that lie in shared memory while a block joins its own, in two steps where that
+    is possible: see fuser.lowering.collectives.block_reduce_scatter."""
     threads = across * along
     if along == 1:
         return 0

@@ -28,9 +28,7 @@ from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.few_persistent_rows import few_persistent_rows
 from fuser.schedule.cost.peeled_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_peeled_shape, peeled_params
 from fuser.schedule.cost.persistent_rows import (
-    adds_in_double,
     has_statistics,
-    joins_statistics,
     kept_bytes,
     persistent_rows,
     stages_on_chip,
@@ -65,7 +63,7 @@ fill 128 registers spill."""
 REGISTERS_FOR_SUMS, MOVING_DOUBLES = 32, 0.7
 """All of that for sums of Doubles alone, with no statistics or exponentials of them, and what is on its way of a byte that is
 loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; add_rms_norm 46 with two, 56 with three)."""
-REGISTERS_FOR_RESTS = 12
+REGISTERS_FOR_FLOATS = 20
 """As many more where results are Floats, and the blocks meet through device memory."""
 REGISTERS_OF_CUT = 8
 """Of a thread for each tensor that is read from any address on: the gradient of layer_norm f32 9x50257 takes 78, not 48."""
@@ -144,7 +142,7 @@ class InnerPersistentScheduler:
         if few is not None:
             in_flight = few.threads * few.batch * vector * loaded
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
-            one_pass = few.one_pass or (few.cluster > 1 and joins_statistics(segment))
+            one_pass = few.one_pass or (few.cluster > 1 and has_statistics(segment))
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
         if shaped is not None:
@@ -168,7 +166,7 @@ class InnerPersistentScheduler:
         narrow = {r.name for r in reads if r.tensor.dtype.itemsize < 4}
         funnel_shifted = tuple(n for n in in_shared if n in narrow and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
-            joined = joins_statistics(segment)
+            joined = has_statistics(segment)
             lying = choose_peeled_shape(
                 spread,
                 rows,
@@ -204,7 +202,7 @@ class InnerPersistentScheduler:
                     # statistics one over shared memory, too, which takes twice as many accesses where those are half as
                     # wide (H200: layer_norm bf16 857x128256 beside Floats 168 us, 157; f16 484x128256 80.4, 81.8).
                     is_narrow = vector * narrowest < ACCESS
-                    joins = is_narrow and joins_statistics(segment)
+                    joins = is_narrow and has_statistics(segment)
                     return params_in_shared(
                         placed,
                         found.order,
@@ -280,12 +278,10 @@ class InnerPersistentScheduler:
             # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
             return None
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
-        signals_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
+        signals_once = found.rows * FEW_BLOCKS <= device.sm_count and has_statistics(segment)
         one_pass = exponentials or signals_once
         exchanges = 1 if one_pass else stages_on_chip(segment) - 1
-        is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
-        in_pairs = adds_in_double(segment)
-        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, in_pairs)
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         asked: set[Room] = set()
@@ -319,8 +315,6 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
-            if is_exact:
-                time *= EXACT_NEAR
             if not is_worth_it(shape, time, device):
                 return None
             few = few_persistent_rows(segment, found, Refused("any other"), device)
@@ -373,7 +367,7 @@ def _co_resident_shape(segment: Fusion, found: Rows, device: DeviceInfo) -> RowS
     accesses = found.accesses
     sums_exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
     exchanges = 1 if sums_exponentials else stages_on_chip(segment) - 1
-    rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
+    floats = REGISTERS_FOR_FLOATS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
     return co_resident_row_shape(
         found.length + found.cut,
         found.rows,
@@ -384,7 +378,7 @@ def _co_resident_shape(segment: Fusion, found: Rows, device: DeviceInfo) -> RowS
         exchanges,
         min(r.tensor.dtype.itemsize for r in found.reads),
         device,
-        rests + REGISTERS_OF_CUT * len(found.reads) if accesses.misaligned else 0,
+        floats + REGISTERS_OF_CUT * len(found.reads) if accesses.misaligned else 0,
     )
 
 
@@ -411,9 +405,8 @@ def room_of(
     sums_only = not has_statistics(segment) and not any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
     if is_double and sums_only and not found.cut and found.accesses.vector > 1:
         return Room(False, held + math.ceil(MOVING_DOUBLES * found.loaded), REGISTERS_FOR_SUMS, MOST_IN_REGISTERS)
-    # Results wider than 16 bits carry what rounding leaves of statistics.
-    rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
-    registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + rests + found.accesses.vector
+    floats = REGISTERS_FOR_FLOATS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
+    registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + floats + found.accesses.vector
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
 
 
@@ -426,9 +419,6 @@ MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 FEW_BLOCKS = 4
 """Blocks of a row, or more, where groups of the grid tell statistics once (H200: layer_norm bf16 9x50257 9.4 us, so 7.7)."""
 
-EXACT_NEAR = 1.1
-"""What clusters take longer than expected for such rows that compute exponentials twice (H200: softmax f32 439x128256 166 us,
-138.5 expected)."""
 
 PIECE_REGISTERS = 48
 """Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""

@@ -15,14 +15,13 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
-from fuser.ir.exact_statistics import in_double
-from fuser.ir.fusion import Fusion, Pointwise, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Tensor, Welford
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.scratch_budget import Joined, joined_bytes, joining_threads
+from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
@@ -57,14 +56,13 @@ TRIPS_AXIS = 3
 class Columns:
     """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
     once they are made, of what is computed from them and of weights; `joined`: bytes of results that a thread leaves for others
-    of its block, about, and `to_join`: at most; `keeps`: rows may stay on chip for the second pass."""
+    of its block; `keeps`: rows may stay on chip for the second pass."""
 
     vector: int
     loaded: int
     held: int
     joined: int = 0
     keeps: bool = False
-    to_join: Joined = Joined()
 
 
 @record
@@ -121,24 +119,18 @@ class OuterPersistentScheduler:
         if not read:
             return Refused("no input has rows")
         builder = as_defined(segment)
-        # Two sums in Double and what they are differences from, in place of two Floats and their own.
-        wide = in_double(builder)
-        partials = sum(
-            (6 if e.mean.name in wide else 3) if isinstance(e, Welford) else 1 for e in reductions_of(segment)
-        )
+        # Of a statistic two sums, and what they are differences from.
+        partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
         results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
         weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
         held = loops.vector * max(partials, results + weights)
-        # A statistic is a mean, a sum of squares and a count; a sum or a mean may have what its rounding left over beside it.
-        firsts = [tensor_outputs(e)[0] for e in reductions_of(segment)]
-        joined = sum((2 + (t.name in wide)) * loops.vector * max(4, t.dtype.itemsize) + 8 for t in firsts)
+        joined = joined_bytes(segment, loops.vector)
         levels = stage_levels(builder)
         two_passes = len(set(levels.values())) == 2
         # A pass that only reduces runs as the one before it: what that kept first would be needed first.
         goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
         keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
-        to_join = joined_bytes(segment, loops.vector)
-        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps, to_join)
+        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
         if isinstance(shape, Refused):
             return shape
@@ -275,4 +267,4 @@ def _kept_iterations(
 
 def _joining(thread: Columns, across: int, along: int) -> int:
     """Bytes of shared memory in which a block joins its results, and what all blocks have, at most."""
-    return thread.to_join.room(across, along, thread.vector, across)
+    return scratch_bytes(thread.joined, across, along, thread.vector, across)

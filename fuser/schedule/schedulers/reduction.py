@@ -24,7 +24,6 @@ from dataclasses import replace
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
-from fuser.ir.exact_statistics import RUN_DIGITS, exact_statistics, in_double, value_digits
 from fuser.ir.fusion import (
     ExpSum,
     Fusion,
@@ -69,8 +68,6 @@ _SHORT_ACCESS = 4
 _LEAST_WHOLE = 8
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
-# Sums in Float of which a result is made that loses more than it should.
-_FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
 # Part of the memory's rate that is read; instructions of a thread for an access behind a division (H200: sum_all f32 468x128256
@@ -315,13 +312,6 @@ class ReductionScheduler:
         each result.
         """
         made: dict[str, str] = {}
-        # What is added up in Double loses no digits in longer sums. Values of few digits are added up in Float first, unless
-        # what a few such sums lose would be all that is lost.
-        digits = value_digits(builder)
-        is_short = params.inner or params.block_reduce * params.grid_reduce <= _FEW_SUMS
-        wide = {n for n in in_double(builder) if is_short or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
-        # Sums in Double that carry their rests lose no digits in any number of turns either.
-        wide |= {n for n in exact_statistics(builder) if builder.state(n).tensor.dtype is DataType.Double}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if isinstance(e, ExpSum):
@@ -330,7 +320,7 @@ class ReductionScheduler:
                 continue
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
-            if isinstance(e, Welford) and params.unroll > 1 and e.mean.name not in wide:
+            if isinstance(e, Welford) and params.unroll > 1:
                 name = _first(builder.rfactor(name, [steps.unrolled]))
             made[result] = name
         return made

@@ -17,7 +17,6 @@ from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.kernel import BlockBarrier, Call, For, Store, Value, value_operands, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.optimize.pipeline import optimize_fusion
 from tests.harness import Lowered, run
 
 Float, Double, BFloat16 = DataType.Float, DataType.Double, DataType.BFloat16
@@ -215,42 +214,3 @@ def test_an_empty_row_is_no_row_of_infinities() -> None:
     total, largest = (found[t.name] for t in s.fusion.output_tensors)
     np.testing.assert_array_equal(total, 0)
     np.testing.assert_array_equal(largest, -np.inf)
-
-
-def test_scales_of_exact_totals_are_exponentials_of_floats_and_a_single_group_needs_none() -> None:
-    """An exponential in Double takes as long as a trip to shared memory, between all loads of a row and all its results."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True, Float)
-        powers = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
-        fd.add_output(powers / fd.ops.sum(powers, [1], keepdim=True))
-    assert fd.fusion is not None
-    fusion = optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
-    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(
-        fusion, [TensorDescriptor(Float, (2, 128256), (128256, 1))]
-    )
-    assert kernel.plan is not None
-    assert kernel.plan.cluster is not None
-    assert "fuser_exp_summand" not in kernel.source
-    scales = [line for line in kernel.source.splitlines() if "fuser_exp_below(t" in line]
-    assert len(scales) == 3 + 1  # of warps, blocks and the cluster, and what is written
-
-
-@pytest.mark.parametrize("shape", [(37, 20011), (3, 100003)], ids=["cluster", "group"])
-@pytest.mark.parametrize("mean", [0.0, 1000.0])
-def test_sums_of_long_rows_are_rounded_about_once(
-    shape: tuple[int, int], mean: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What all results of a row are off by is what its sum is: sums of warps are joined with what each addition loses."""
-    monkeypatch.setenv("FUSER_DEVICE", "simulator")
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True, Float)
-        powers = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
-        fd.add_output(powers / fd.ops.sum(powers, [1], keepdim=True))
-    off: list[float] = []
-    for seed in range(3):
-        data = (np.random.default_rng(seed).standard_normal(shape) + mean).astype(np.float32)
-        (got,) = fd.execute([data])
-        wide = np.exp(data.astype(np.float64) - data.max(1, keepdims=True))
-        exact = wide / wide.sum(1, keepdims=True)
-        off.extend((got / exact - 1).mean(1) * 2.0**24)
-    assert np.sqrt(np.mean(np.square(off))) < 0.56

@@ -115,7 +115,7 @@ def test_a_smaller_cache_holds_shorter_loops(dims: list[int] | None) -> None:
 def test_blocks_for_which_a_kernel_must_spill_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedule asks for more of them than leave room for what each thread adds up."""
     asking_for_four_blocks(monkeypatch)
-    fusion = results("neg", 12, [0, 1])
+    fusion = results("neg", 20, [0, 1])
     kernel = KernelCompiler(H200).compile(fusion, [TensorDescriptor(Float, (64, 64), (64, 1))])
     assert kernel.kernel_ir is not None
     of_block = 256 * demand_of(kernel.kernel_ir.body).registers

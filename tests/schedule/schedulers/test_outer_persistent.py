@@ -244,18 +244,6 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
 
 
-@pytest.mark.parametrize("dtype", [Float, BFloat16])
-def test_four_columns_of_a_thread_are_joined_as_sums(dtype: DataType) -> None:
-    """No join of sums in Double divides. Eight columns beside the rows of a thread have no registers for those."""
-    image = TensorDescriptor(dtype, (8, 256, 28, 28), (256 * 784, 1, 256 * 28, 256))
-    vectors = [TensorDescriptor(Float, (256,), (1,))] * 2
-    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, dtype), [image, *vectors])
-    divisions = kernel.source.split("fuser_kernel(")[1].count("fuser_divide_by_count(")
-    assert (divisions == 1) is (dtype is Float)
-    assert kernel.resources is not None
-    assert kernel.resources.spill_bytes == 0
-
-
 @pytest.mark.parametrize("dtype", [BFloat16, Float])
 @pytest.mark.parametrize("columns", [64, 256, 1024])
 def test_what_is_kept_fits_on_chip(dtype: DataType, columns: int) -> None:

@@ -418,7 +418,7 @@ def test_latency_bound_rows(op: str, dtype: DataType, shape: tuple[int, int], de
     wide = given.astype("f8")
     expected = [wide.var(0, ddof=1), wide.mean(0)] if op == "var_mean" else [wide.sum(0)]
     for found, want in zip(simulate(fusion, [given], params), expected, strict=True):
-        np.testing.assert_allclose(found, want, rtol=3e-7)
+        np.testing.assert_allclose(found, want, rtol=2e-6 if op == "var_mean" else 3e-7)
 
 
 @pytest.mark.parametrize(("op", "dtype", "shape", "shared"), [
