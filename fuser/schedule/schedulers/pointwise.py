@@ -217,10 +217,9 @@ def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vecto
     stored, apart = choice.stored_bytes(found), unmoved.stored_bytes(unmoved.params(unmoved_order))
     if stored < apart:
         return found
-    # Cells that are one access each leave a block the dims around them: it needs two, if there are few elements along one.
+    # Cells that are one access each leave a block the dims around them: it covers two, and rows of any length.
     if stored == apart and plain.parts[-1] == list(cells.inner) and len(choice.parts) > 1:
-        if math.prod(choice.sizes[g] for g in choice.parts[-1]) < BLOCK:
-            return found
+        return found
     # There are elements that are read once, and tests that are none.
     gains = bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
     return found if gains and plain.misaligned_accesses() is None else None

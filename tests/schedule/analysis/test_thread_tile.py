@@ -216,12 +216,13 @@ def upsampled_of(dtype: DataType, shape: Sequence[int], r: int) -> Callable[[Any
 @pytest.mark.parametrize("define_of", [shuffled_of, upsampled_of])
 @pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
 @pytest.mark.parametrize("r", [2, 4])
+@pytest.mark.parametrize("length", [61, 257])
 def test_rows_without_a_divisor_are_stored_by_cells(
-    define_of: Callable[..., Any], dtype: DataType, r: int, monkeypatch: pytest.MonkeyPatch
+    define_of: Callable[..., Any], dtype: DataType, r: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neighbouring threads store neighbouring cells, one access each, and a block has more than one short row of them."""
     chosen = tiles(monkeypatch)
-    shape = (16, 48, 61, 61)
+    shape = (16, 48, 61, length)
     (body,) = sources(define_of(dtype, shape, r), [dense(*shape, dtype=dtype)])
     _, stores = accesses(body)
     assert set(stores) == {r * dtype.itemsize}
