@@ -11,8 +11,8 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "OF_THREAD",
     },
     "cost/columns_model.py": {
-        "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_PAIRS OF_DOUBLES OF_SHARED",
-        "instructions": "JOIN SUM_UP PAIR DOUBLE",
+        "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_DOUBLES OF_SHARED",
+        "instructions": "JOIN SUM_UP DOUBLE",
         "share": "TWO_KERNELS_RATE MANY_BY_ELEMENT EXACT WORTH RELATIVE MARGIN SIDE_BY_SIDE_RATE DOUBLE_PAIRS_RATE "
         "BY_ELEMENT HIDDEN",
         "threads": "THREADS_OF_DOUBLES",
@@ -25,8 +25,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "threads": "THREADS",
     },
     "cost/latency_bound_rows.py": {
-        "cycles": "EXACT_ELEMENT CUT_ELEMENT ELEMENT SINGLE_ELEMENT ALONE_ELEMENT ALONE_BYTE ONCE TWICE WARP_TWICE "
-        "OF_EXACT_WARP _ONE_PASS _TWO_PASSES",
+        "cycles": "CUT_ELEMENT ELEMENT SINGLE_ELEMENT ALONE_ELEMENT ALONE_BYTE ONCE TWICE WARP_TWICE",
         "share": "RATE_OF_SEVERAL CLUSTER_IN_TURN LEAST_GAIN LEAST_ALONE LEAST_OF_CLUSTER",
     },
     "cost/peeled_rows.py": {
@@ -82,7 +81,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "elements": "LEAST_APART",
     },
     "schedulers/inner_persistent.py": {
-        "share": "EXACT_NEAR MOVING_DOUBLES -",
+        "share": "MOVING_DOUBLES -",
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",
