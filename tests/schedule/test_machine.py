@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -199,9 +199,9 @@ def numbers_of(source: str) -> Iterator[tuple[str, float]]:
             names.update((id(inner), name) for inner in ast.walk(value))
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.Mult | ast.Pow):
-            found = _folded(node)
+            found: Any = _folded(node)
         else:
-            found = cast(Any, node.value) if isinstance(node, ast.Constant) else None
+            found = node.value if isinstance(node, ast.Constant) else None
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
         if is_number and found not in (PLAIN_FLOATS if isinstance(found, float) else PLAIN_INTS):
             yield names.get(id(node), "-"), found

@@ -44,7 +44,7 @@ from fuser.schedule.params import Refused, SegmentInputs
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
 WIDE_REGISTERS = 16
-"""As many more where rows have no 16-bit elements."""
+"""As many more where rows have no 16-bit elements, or statistics are joined by counts."""
 
 
 @record
@@ -453,7 +453,8 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         held_registers=access_registers(weights, vector) + vector * of_column,
         kept_registers=size_registers(kept, vector),
         sums=len(inner_outer.column),
-        own_registers=OWN_REGISTERS + WIDE_REGISTERS * (widest > 2),
+        own_registers=OWN_REGISTERS
+        + WIDE_REGISTERS * (widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))),
         read_sizes=tuple(t.dtype.itemsize for t in read),
         weight_sizes=tuple(t.dtype.itemsize for t in weights),
         kept_sizes=kept,
