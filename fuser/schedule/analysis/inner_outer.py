@@ -44,7 +44,7 @@ from fuser.schedule.params import Refused, SegmentInputs
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
 WIDE_REGISTERS = 16
-"""As many more where rows have no 16-bit elements, or statistics are joined by counts."""
+"""As many more where rows have no 16-bit elements, or statistics are joined by counts; twice as many of Doubles."""
 
 
 @record
@@ -446,6 +446,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     kept = kept_sizes(segment, graph, inner_outer)
     of_column = sum_registers(segment, inner_outer)
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
+    is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
     load = Load(
         loaded=sum(t.dtype.itemsize for t in read),
         moved=sum(t.dtype.itemsize for t in (*read, *written)),
@@ -453,8 +454,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         held_registers=access_registers(weights, vector) + vector * of_column,
         kept_registers=size_registers(kept, vector),
         sums=len(inner_outer.column),
-        own_registers=OWN_REGISTERS
-        + WIDE_REGISTERS * (widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))),
+        own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
         read_sizes=tuple(t.dtype.itemsize for t in read),
         weight_sizes=tuple(t.dtype.itemsize for t in weights),
         kept_sizes=kept,

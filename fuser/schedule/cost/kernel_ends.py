@@ -57,7 +57,8 @@ def worth_ending(
     waiting = (last + 1) * latencies.dram_loaded_ns
     reading = rate
     if isinstance(params, OuterPersistentParams):
-        if params.kept_iterations:
+        # What L2 holds is read again from there.
+        if params.kept_iterations or sizes.read <= device.l2_bytes:
             return None
         # What resident blocks have on its way is all that memory has to do. Blocks that need not be resident are more.
         each = loops.unroll * sizes.access(lanes) / latencies.dram_loaded_ns

@@ -161,7 +161,7 @@ def propose_by_thread(
     if max(runs.values()) > CELL_BYTES:
         return Refused("threads side by side would read places too far apart")
     choice = Choice(graph, segment, inputs, [groups[d] for d in kept], device, cells)
-    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // held, choice.repeated // count))
+    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.repeated // count))
     while most > 1 and choice.total < most * LEAST_THREADS * device.sm_count:
         most //= 2
     found = choice.tiled((*kept, *inner, *(d for d in order if d not in solid)), vector, most)

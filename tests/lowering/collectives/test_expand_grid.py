@@ -115,7 +115,7 @@ def test_joins_of_several_reductions_do_not_spill() -> None:
     described = TensorDescriptor(DataType.Double, (8000, 7168), (7168, 1), address=256)
     kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fd.fusion, [described])
     assert kernel.resources is not None
-    assert kernel.resources.registers <= 64
+    assert kernel.resources.registers < 128
     assert kernel.spilled_with == ()
 
 
