@@ -256,7 +256,7 @@ class GpuBench:
         self._rtc = RtcKernel
         self._kernels: dict[str, Any] = {}
         self._memory = device.allocate(2 * COPIED_BYTES, 0)
-        self._bytes = _Bytes(self._memory.address, 2 * COPIED_BYTES)
+        self._words = _Words(self._memory.address, 2 * COPIED_BYTES)
 
     def run(
         self, entry: str, n: int, steps: int, blocks: int = 1, threads: int = 1, cluster: int = 1
@@ -271,7 +271,7 @@ class GpuBench:
             kernel = self._kernels[entry] = self._rtc(SOURCE, entry, self._device, SIGNATURE).compile()
         found = np.zeros(4, np.int64)
         launch = LaunchParams(blocks, 1, 1, threads, 1, 1, cluster=(cluster, 1, 1) if cluster > 1 else None)
-        milliseconds = kernel.run((self._bytes, found, n, steps), launch)
+        milliseconds = kernel.run((self._words, found, n, steps), launch)
         return milliseconds * 1e6, [int(value) for value in found]
 
     def release(self) -> None:
@@ -279,13 +279,13 @@ class GpuBench:
         self._device.release(self._memory, 0)
 
 
-class _Bytes:
-    """Memory of a device, as other libraries show theirs."""
+class _Words:
+    """Memory of a device, in the words of which `uint4` has four, as other libraries show theirs."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.__cuda_array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
+            "shape": (nbytes // 4,),
+            "typestr": "<u4",
             "data": (address, False),
             "version": 3,
         }

@@ -160,8 +160,8 @@ def read_array(argument: Any) -> RawArray | None:
                 return _read_cupy(argument) if hasattr(argument, "data") else None
             case "numpy":
                 return _read_numpy(argument) if base.__name__ == "ndarray" else None
-            case "fuser":
-                return _read_device_tensor(argument) if base.__name__ == "DeviceTensor" else None
+            case "fuser" if base.__name__ == "DeviceTensor":
+                return _read_device_tensor(argument)
             case _:
                 pass
     if getattr(argument, "__cuda_array_interface__", None) is not None:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
+from types import SimpleNamespace
 
 import pytest
 
+from fuser.errors import NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.runtime.probe import MEASURED, NEAR_PLACES, PLACES, SIGNATURE, SOURCE, probe
+from fuser.runtime import driver, rtc_kernel
+from fuser.runtime.probe import COPIED_BYTES, MEASURED, NEAR_PLACES, PLACES, SIGNATURE, SOURCE, GpuBench, probe
 from fuser.runtime.rtc_kernel import RtcKernel
 
 ENTRIES = re.findall(r"^KERNEL (\w+)\(", SOURCE, re.MULTILINE)
@@ -117,3 +120,32 @@ def test_every_kernel_is_run() -> None:
 
     probe(H200, Watched(H200))
     assert asked == set(ENTRIES)
+
+
+def test_every_launch_passes_the_checks_of_raw_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments and sizes are checked before the GPU is asked for: a launch that ends there has passed."""
+    released: list[object] = []
+    memory = SimpleNamespace(address=0x7F0000000000)
+
+    def allocate(nbytes: int, stream: int) -> SimpleNamespace:
+        assert (nbytes, stream) == (2 * COPIED_BYTES, 0)
+        return memory
+
+    device = SimpleNamespace(
+        index=0, info=H200, allocate=allocate, release=lambda given, stream: released.append(given)
+    )
+    monkeypatch.setattr(rtc_kernel, "_cuda", lambda index: device)
+    monkeypatch.setattr(driver, "device_count", lambda: 0)
+    bench = GpuBench(device)
+
+    class Checked(Modelled):
+        def run(
+            self, entry: str, n: int, steps: int, blocks: int = 1, threads: int = 1, cluster: int = 1
+        ) -> tuple[float, Sequence[int]]:
+            with pytest.raises(NoDeviceError, match=f"running {entry} needs a GPU"):
+                bench.run(entry, n, steps, blocks, threads, cluster)
+            return super().run(entry, n, steps, blocks, threads, cluster)
+
+    probe(H200, Checked(H200))
+    bench.release()
+    assert released == [memory]
