@@ -265,6 +265,10 @@ class _State:
 
     def _gather(self, expr: Gather) -> Array:
         array, index = self.tensors[expr.input.name], self.tensors[expr.index.name]
+        for d, w in enumerate(expr.windows):
+            if d != expr.dim:
+                first, count = self.binding.extent(w.offset), self.binding.extent(w.end)
+                array = array[(*[slice(None)] * d, slice(first, first + count))]
         if expr.kind is GatherKind.index_select:
             return np.take(array, index if index.ndim else index.reshape(1), axis=expr.dim)
         shape = self.shape(expr.output)

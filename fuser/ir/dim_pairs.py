@@ -93,4 +93,7 @@ def _is_displaced(expr: Resize | Gather, producer: Tensor, a: IterDomain, b: Ite
         return False
     if producer.visible[expr.dim] is a:
         return True
+    if expr.windows:
+        window = expr.windows[expr.input.visible.index(a)]
+        return not a.is_broadcast and (window.offset is not ZERO or a.extent is not b.extent)
     return expr.kind is GatherKind.gather and a.extent is not b.extent

@@ -115,7 +115,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
         case Cat():
             return "Cat", expr.dim, tuple(b.value if b.is_const else -1 for b in expr.bounds), operands
         case Gather():
-            return "Gather", expr.kind, expr.dim, operands
+            windows = tuple(e.value if e.is_const else -1 for w in expr.windows for e in (w.offset, w.begin, w.end))
+            return "Gather", expr.kind, expr.dim, windows, operands
         case Full():
             return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
         case Iota():

@@ -174,6 +174,9 @@ class Gather:
     """Elements of the input whose index along `dim` is read from `index`; other dims are read at the result's index.
 
     An index outside the extent of the dim is the caller's fault: what is read then is unspecified.
+
+    windows   of a part of what is looked up: per dim of the input where the result's elements are found, as in a Resize without
+              a fill; that of `dim` says nothing. Empty where dims are read whole
     """
 
     kind: GatherKind
@@ -181,6 +184,7 @@ class Gather:
     index: Tensor
     output: Tensor
     dim: int
+    windows: tuple[Window, ...] = ()
 
 
 @record(eq=False)
@@ -356,7 +360,7 @@ def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
 def expr_extents(expr: Expr) -> tuple[Int, ...]:
     """Integer expressions that an expr computes with: where windows and parts begin and end."""
     match expr:
-        case Resize():
+        case Resize() | Gather():
             return tuple(e for w in expr.windows for e in (w.offset, w.begin, w.end))
         case Cat():
             return expr.bounds
@@ -428,7 +432,7 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
         case Cat():
             return Cat(tuple(map(get, expr.inputs)), get(expr.output), expr.dim, expr.bounds)
         case Gather():
-            return Gather(expr.kind, get(expr.input), get(expr.index), get(expr.output), expr.dim)
+            return Gather(expr.kind, get(expr.input), get(expr.index), get(expr.output), expr.dim, expr.windows)
         case Full():
             return Full(expr.value, get(expr.output), expr.extents)
         case Iota():

@@ -206,15 +206,7 @@ class ViewBuilder(ValueBuilder):
 
         A dim of one stored element stays one where its window spans the result.
         """
-        dims: list[tuple[Int, IterKind, bool]] = []
-        for d, window, extent in zip(tensor.visible, windows, extents, strict=True):
-            expanded = d.expanded and window.begin is ZERO and window.end is extent
-            if window.offset is ZERO and extent is d.extent:
-                dims.append((d.extent, d.kind, expanded))
-            elif extent.is_const and extent.value == 1:
-                dims.append((extent, IterKind.broadcast, False))
-            else:
-                dims.append((extent, IterKind.iteration, expanded))
+        dims = [_windowed(*given) for given in zip(tensor.visible, windows, extents, strict=True)]
         output = self.tensor(tensor.dtype, dims)
         self.exprs.append(Resize(tensor, output, tuple(windows), fill, tuple(scalars)))
         return output
@@ -285,21 +277,51 @@ class ViewBuilder(ValueBuilder):
         self.exprs.append(Cat(tuple(tensors), output, dim, tuple(bounds)))
         return output
 
-    def gather(self, kind: GatherKind, tensor: Tensor, index: Tensor, dim: int) -> Tensor:
-        """Elements of `tensor` whose index along `dim` is in `index`; see Gather and GatherKind for the shapes."""
+    def gather(
+        self,
+        kind: GatherKind,
+        tensor: Tensor,
+        index: Tensor,
+        dim: int,
+        windows: Sequence[Window] = (),
+        extents: Sequence[Int] = (),
+    ) -> Tensor:
+        """Elements of `tensor` whose index along `dim` is in `index`; see Gather and GatherKind for the shapes.
+
+        `windows`, `extents`: per dim of `tensor`, of a part of what is looked up; `index` has the shape of that part.
+        """
         dims: list[tuple[Int, IterKind, bool]] = []
+        whole = tensor.visible
+        if windows:
+            known = enumerate(zip(whole, windows, extents, strict=True))
+            seen = [_windowed(d, w, e) if i != dim else (d.extent, d.kind, False) for i, (d, w, e) in known]
+        else:
+            seen = [(d.extent, d.kind, False) for d in whole]
         if kind is GatherKind.index_select:
-            dims = [(d.extent, d.kind, False) for d in tensor.visible]
+            dims = [(extent, shape, False) for extent, shape, _ in seen]
             chosen = [(d.extent, d.kind, False) for d in index.visible]
             dims[dim : dim + 1] = chosen or [(const(1), IterKind.broadcast, False)]
         elif kind is GatherKind.gather:
             dims = [(d.extent, d.kind, False) for d in index.visible]
+        elif windows:
+            for i, (own, other) in enumerate(zip(seen, index.visible, strict=True)):
+                dims.append(own if i != dim and other.is_broadcast else (other.extent, other.kind, False))
         else:
             for i, (d, other) in enumerate(zip(tensor.visible, index.visible, strict=True)):
                 dims.append(self._joined_dim("take_along_axis", [other] if i == dim else [d, other], i))
         output = self.tensor(tensor.dtype, dims)
-        self.exprs.append(Gather(kind, tensor, index, output, dim))
+        self.exprs.append(Gather(kind, tensor, index, output, dim, tuple(windows)))
         return output
+
+
+def _windowed(d: IterDomain, window: Window, extent: Int) -> tuple[Int, IterKind, bool]:
+    """The dim of the result of a window: one stored element stays one where the window spans the result."""
+    expanded = d.expanded and window.begin is ZERO and window.end is extent
+    if window.offset is ZERO and extent is d.extent:
+        return d.extent, d.kind, expanded
+    if extent.is_const and extent.value == 1:
+        return extent, IterKind.broadcast, False
+    return extent, IterKind.iteration, expanded
 
 
 def _part_text(start: Int, extent: int, whole: Int) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fuser.ir.dim_pairs import dim_pairs
-from fuser.ir.fusion_exprs import Reshape, Resize, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.dim_pairs import dim_pairs, position_pairs
+from fuser.ir.fusion_exprs import Gather, Reshape, Resize, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.tensors import IterDomain, Merge, Split, Tensor, split_count
 from fuser.records import record
@@ -106,7 +106,7 @@ class IterationGraph:
         for expr in exprs:
             for a, b in paired_dims(expr, resolving=resolving):
                 self._union(a, b)
-            if isinstance(expr, Resize):
+            if isinstance(expr, (Resize, Gather)):
                 self._join_windows(expr, windows)
             elif isinstance(expr, Reshape):
                 reshapes.append(expr)
@@ -151,9 +151,13 @@ class IterationGraph:
             self._splits[key] = split = GroupSplit(whole, inner.extent, True, outer, inner, True)
             whole.uses.append(split)
 
-    def _join_windows(self, expr: Resize, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
+    def _join_windows(self, expr: Resize | Gather, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
         """Equal windows of one dim are the same dim, whichever expr made them: a slice and its recomputation share loops."""
-        for a, b, window in zip(expr.input.visible, expr.output.produced, expr.windows, strict=True):
+        gathered = expr.dim if isinstance(expr, Gather) else None
+        pairs = position_pairs(expr, expr.input, expr.output)
+        for i, ((a, b), window) in enumerate(zip(pairs, expr.windows, strict=False)):
+            if i == gathered:
+                continue
             first = known.setdefault((a, window.offset, b.extent), b)
             if first is not b and first.is_broadcast == b.is_broadcast:
                 self._union(first, b)

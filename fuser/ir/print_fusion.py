@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from fuser.ir.approximate_ops import DEFINITIONS
+from fuser.ir.dim_pairs import position_pairs
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
@@ -216,10 +217,8 @@ def call_text(expr: Expr) -> str:
             return _resize_call(expr)
         case Cat():
             return f"cat([{operands}], dim={expr.dim}, manual_padding=True)"
-        case Gather(kind=GatherKind.index_select) if expr.index.ndim > 1:
-            return f"embedding_fwd({operand_text(expr.index)}, {operand_text(expr.input)})"
         case Gather():
-            return f"{expr.kind.value}({operands}, dim={expr.dim})"
+            return _gather_call(expr)
         case Full():
             shape = _extent_list(expr.output, expr.extents)
             return f"full(shape={shape}, fill_value={operands}, dtype={expr.output.dtype!r})"
@@ -278,6 +277,21 @@ def _resize_call(expr: Resize) -> str:
         for text in map(_extent_text, pair, scalars)
     ]
     return f"pad({source}, [{', '.join(texts)}], {operand_text(expr.fill)})"
+
+
+def _gather_call(expr: Gather) -> str:
+    """A lookup, in a slice of what is looked up where there are windows."""
+    source = printed_name(expr.input)
+    if expr.windows:
+        sizes = [b.extent for _, b in position_pairs(expr, expr.input, expr.output)]
+        whole = [f"{source}.size({d})" for d in range(expr.input.ndim)]
+        places = list(zip(expr.windows, sizes, whole, strict=True))
+        starts = ["0" if d == expr.dim else str(w.offset) for d, (w, _, _) in enumerate(places)]
+        ends = [size if d == expr.dim else str(w.offset + n) for d, (w, n, size) in enumerate(places)]
+        source = f"fd.ops.{_slice_call(source, starts, ends)}"
+    if expr.kind is GatherKind.index_select and expr.index.ndim > 1:
+        return f"embedding_fwd({operand_text(expr.index)}, {source})"
+    return f"{expr.kind.value}({source}, {operand_text(expr.index)}, dim={expr.dim})"
 
 
 def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.approximate_ops import ROWS
-from fuser.ir.dim_pairs import dim_pairs
+from fuser.ir.dim_pairs import dim_pairs, position_pairs
 from fuser.ir.dtypes import DataType, compute_dtype
 from fuser.ir.fusion import (
     COPIES,
@@ -190,13 +190,20 @@ class ExprRules(DimRules):
         fits = 0 <= dim < source.ndim and output.ndim == rank and (is_select or rank == source.ndim)
         if not self._ranks(output, fits, f"dim {dim} and an index of rank {index.ndim}"):
             return
-        if expr.kind is GatherKind.take_along_axis:
+        if not self._ranks(output, len(expr.windows) in (0, source.ndim), f"{len(expr.windows)} windows"):
+            return
+        for d, (_, b) in enumerate(position_pairs(expr, source, output) if expr.windows else ()):
+            window = expr.windows[d]
+            if d != dim and not (window.begin is ZERO and self._same(window.end) is self._same(b.extent)):
+                self._find(f"{output.name}: nothing fills what is outside of {window} in dim {b!r}", output)
+        if expr.kind is GatherKind.take_along_axis and not expr.windows:
             rest = [d for d in range(output.ndim) if d != dim]
             self._joined_dims((source, index), output, rest)
             self._joined_dims((index,), output, [dim])
             return
-        self._pairs(expr, source, output, _is_gathered)
-        self._pairs(expr, index, output, _is_gathered)
+        joins = expr.kind is GatherKind.take_along_axis
+        for operand in (source, index):
+            self._pairs(expr, operand, output, lambda a, b: _is_gathered(a, b) or (joins and a.is_broadcast))
         self._displaced(expr, source, output)
 
     def _library(self, expr: LibraryOp) -> None:

@@ -3,9 +3,12 @@
 Before: t1 = exp(t0); t2 = slice(t1, 8:16); t3 = neg(t2)
 After:  t4 = slice(t0, 8:16); t5 = exp(t4); t3 = neg(t5)
 
+Before: t2 = index_select(t0, t1, 0); t3 = slice(t2, [:, 8:16])
+After:  t3 = index_select(slice(t0, [:, 8:16]), t1, 0)                    one read, a Gather with windows
+
 A displaced read of a computed tensor needs elements that other threads compute; one of an input does not. Elementwise ops,
-views and concatenations commute with it: what they compute is computed again, only where it is needed. What is left on a
-computed tensor (a reduction, a gather) ends a segment.
+views and concatenations commute with it: what they compute is computed again, only where it is needed. A slice of a lookup
+looks up a slice, at a part of the index. What is left on a computed tensor (a reduction, a reshape) ends a segment.
 
 Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside; the parts of a Cat need none.
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuser.ir.dim_pairs import position_pairs
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
@@ -278,7 +282,22 @@ class _Hoist:
         source, index = self._new(expr.input), self._new(expr.index)
         if source in self.builder.inputs:
             return False
-        return self._replace(expr.output, self._gather_of(expr.kind, source, index, expr.dim))
+        found = self._gather_of_slice(expr, source, index)
+        return self._replace(expr.output, found or self._gather_of(expr.kind, source, index, expr.dim))
+
+    def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
+        """A lookup in a slice that has all along the gathered dim, as one read; None for another source."""
+        made = self.definitions.get(source)
+        if not isinstance(made, Resize) or made.fill is not None or expr.windows:
+            return None
+        frame = Frame(made.windows, tuple(d.extent for d in source.visible))
+        if frame.moves_dim(made.input, expr.dim):
+            return None
+        if expr.kind is GatherKind.gather:
+            extents = tuple(d.extent for d in expr.output.visible)
+            windows = (Window(w.offset, ZERO, e) for w, e in zip(frame.windows, extents, strict=True))
+            frame = Frame(tuple(windows), extents)
+        return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, frame.windows, frame.extents))
 
     def _gather_of(self, kind: GatherKind, source: Tensor, index: Tensor, dim: int) -> Tensor | None:
         """A gather of an elementwise op as that op of gathers; None where nothing is gained."""
@@ -354,6 +373,8 @@ class _Hoist:
                 return self._made(self.builder.cat(known, expr.dim, bounds))
             case Resize():
                 return self._composed(expr, frame, expands)
+            case Gather():
+                return self._part_of_lookup(expr, frame)
             case None:
                 return self._windowed(tensor, frame)
             case _:
@@ -391,6 +412,31 @@ class _Hoist:
                 return None
             made.append(operand)
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _part_of_lookup(self, expr: Gather, frame: Frame) -> Tensor | None:
+        """A lookup in the frame: a part of the index, at offsets along the other dims. None for more than what is looked up."""
+        if any(w.begin is not ZERO or w.end is not e for w, e in zip(frame.windows, frame.extents, strict=True)):
+            return None
+        of_index = self._frame_of(expr, expr.index, frame)
+        index = self._operand(expr.index, of_index, expands=False)
+        if index is None:
+            return None
+        own = self._frame_of(expr, expr.input, frame)
+        known = expr.windows or tuple(Window(ZERO, ZERO, ZERO) for _ in own.windows)
+        offsets = (w.offset + k.offset for w, k in zip(own.windows, known, strict=True))
+        windows = [Window(offset, ZERO, e) for offset, e in zip(offsets, own.extents, strict=True)]
+        return self._made(self.builder.gather(expr.kind, expr.input, index, expr.dim, windows, own.extents))
+
+    def _frame_of(self, expr: Gather, operand: Tensor, frame: Frame) -> Frame:
+        """The frame of an operand of a lookup: along the gathered dim the input is whole."""
+        places = {b: d for d, b in enumerate(expr.output.visible)}
+        windows: list[Window] = []
+        extents: list[Int] = []
+        for i, (a, b) in enumerate(position_pairs(expr, operand, expr.output)):
+            is_whole = a.is_broadcast or (operand is expr.input and i == expr.dim)
+            windows.append(Window(ZERO, ZERO, a.extent) if is_whole else frame.windows[places[b]])
+            extents.append(a.extent if is_whole else frame.extents[places[b]])
+        return Frame(tuple(windows), tuple(extents))
 
     def _squeeze(self, expr: Squeeze, frame: Frame, expands: bool) -> Tensor | None:
         kept = iter(range(len(frame.windows)))

@@ -12,6 +12,7 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.concretize import concretize
 from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
+from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.schedule.analysis.reads import displaced_intermediate
@@ -197,3 +198,59 @@ def test_random_fusions_keep_their_values(start: int) -> None:
         verify_fusion(after)
         for a, b in zip(evaluate_fusion(fusion, made.inputs), evaluate_fusion(after, made.inputs), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=str(seed))
+
+
+LOOKUPS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "columns": lambda o, x, i, j: o.slice(o.index_select(x, i, 0), [0, 3], [4, 7]),
+    "columns and rows": lambda o, x, i, j: o.slice(o.index_select(x, i, 0), [1, 3], [3, 7]),
+    "rows of looked up columns": lambda o, x, i, j: o.slice(o.exp(o.index_select(x, i, 1)), [2, 1], [6, 4]),
+    "a part of a part": lambda o, x, i, j: o.slice(o.slice(o.index_select(x, i, 0), [0, 3], [4, 7]), [1, 1], [3, 3]),
+    "halves": lambda o, x, i, j: o.mul(*(o.slice(o.index_select(x, i, 0), [0, k], [4, k + 4]) for k in (0, 4))),
+    "one row": lambda o, x, i, j: o.slice(o.index_select(x, i, 0), [1, 3], [2, 7]),
+    "a slice of a table": lambda o, x, i, j: o.index_select(o.slice(x, [0, 2], [6, 6]), i, 0) * 2.0,
+    "elements": lambda o, x, i, j: o.slice(o.gather(x, j, 0), [1, 3], [3, 7]),
+    "elements of a slice": lambda o, x, i, j: o.gather(o.slice(x, [0, 1], [6, 8]), o.slice(j, [0, 2], [4, 7]), 0),
+    "along an axis": lambda o, x, i, j: o.slice(o.take_along_axis(x, o.slice(j, [0, 0], [4, 1]), 0), [1, 3], [3, 7]),
+    "lookups of rank 2": lambda o, x, i, j: o.slice(o.embedding_fwd(j, x), [1, 2, 3], [3, 8, 7]),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_part_of_a_lookup_is_one_read(name: str) -> None:
+    """Only elements that are wanted are read, of an input, in the kernel that wants them; it is printed as it is defined."""
+    numbers = np.random.default_rng(3)
+    arguments = [X, numbers.integers(0, 6, 4), numbers.integers(0, 6, (4, 8))]
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 8], True, D.Double)
+        i, j = (fd.define_tensor(list(a.shape), True, D.Int) for a in arguments[1:])
+        fd.add_output(LOOKUPS[name](fd.ops, x, i, j))
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(fd.fusion.ir_fusion)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    reads = [e for e in after.tensor_exprs if isinstance(e, Gather)]
+    assert reads
+    assert all(e.input in after.inputs and e.windows for e in reads)
+    (expected,) = evaluate_fusion(fd.fusion.ir_fusion, arguments)
+    np.testing.assert_array_equal(evaluate_fusion(after, arguments)[0], expected)
+    for tensors in (fd.execute(arguments), rebuilt(after).execute(arguments)):
+        np.testing.assert_array_equal(tensors[0], expected)
+
+
+def rebuilt(fusion: Fusion) -> FusionDefinition:
+    """The definition that a fusion is printed as."""
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": D}
+    exec(definition_text(fusion), names)
+    with FusionDefinition() as fd:
+        names["nvfuser_fusion"](fd)
+    return fd
+
+
+def test_more_than_what_is_looked_up_is_computed_before() -> None:
+    """Where a pad fills nothing is looked up: the index there is any, and the table may be empty."""
+    with FusionDefinition() as fd:
+        x, i = fd.define_tensor([6, 8], True, D.Double), fd.define_tensor([4], True, D.Int)
+        fd.add_output(fd.ops.pad(fd.ops.index_select(x, i, 0), [1, 1, 0, 0], 3.0))
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(fd.fusion.ir_fusion)
+    assert not is_at_inputs(after)

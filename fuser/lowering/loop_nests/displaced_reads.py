@@ -34,7 +34,7 @@ def operand_indices(
             found[context.graph.group(a)] = gathered
             continue
         index = result_index(context, expr.output, b, indexer)
-        offset = context.rewrite(expr.windows[d].offset) if isinstance(expr, Resize) and not is_empty else ZERO
+        offset = context.rewrite(expr.windows[d].offset) if expr.windows and not is_empty else ZERO
         found[context.graph.group(a)] = index + offset
     moved = {d for a, _ in displaced_dims(expr, source, expr.output) for d in leaves(context.graph.group(a))}
     for group, index in indexer.loops.items():

@@ -95,7 +95,8 @@ def _displaced_read(e: Resize | Gather) -> InputRead:
         return InputRead(name, e.input, tuple(None if _is_chosen(a, b) else b for a, b in places), e.windows)
     # Neighbours along a dim of the index are gathered from anywhere.
     indexed = {b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast} | {places[e.dim][1]}
-    return InputRead(name, e.input, tuple(None if b in indexed or _is_chosen(a, b) else b for a, b in places))
+    dims = tuple(None if b in indexed or _is_chosen(a, b) else b for a, b in places)
+    return InputRead(name, e.input, dims, e.windows)
 
 
 def _is_chosen(source: IterDomain, result: IterDomain) -> bool:
