@@ -319,8 +319,8 @@ def params_view(params: internal.Params) -> HeuristicParams:
         case internal.OuterPersistentParams():
             view = ReductionParams(
                 persistent_kernel=True,
-                cross_block_inner_reduction=True,
-                cross_grid_inner_reduction=True,
+                cross_block_inner_reduction=params.reduction.block_reduce > 1,
+                cross_grid_inner_reduction=params.reduction.grid_reduce > 1,
                 unroll_factor_iter_dom=params.reduction.vector,
                 vectorize_iter_dom=params.reduction.vector > 1,
                 block_dim_iter_dom=ParallelType.block_x,

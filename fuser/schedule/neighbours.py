@@ -212,6 +212,20 @@ def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
+    if params.reduction.grid_reduce == 1:
+        # As many rows in registers as before, or more.
+        loops = params.reduction
+        along, across, batch = loops.block_reduce, loops.block_iterate, loops.unroll
+        for threads, rows in (
+            ((along * 2, across), -(-batch // 2)),
+            ((along // 2, across), batch * 2),
+            ((along, across * 2), batch),
+            ((along, across // 2), batch),
+        ):
+            if min(threads) >= 1 and _fits(device, *threads):
+                made = replace(loops, block_reduce=threads[0], block_iterate=threads[1], unroll=rows)
+                yield replace(params, reduction=made)
+        return
     if not params.kept_iterations and not params.last_in_registers:
         for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
             yield replace(params, reduction=loops)
@@ -219,12 +233,11 @@ def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterP
         yield replace(params, kept_iterations=params.kept_iterations // 2)
     if params.last_in_registers:
         yield replace(params, last_in_registers=False)
-    del device
 
 
 def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParams]:
     for rows in _near(params.rows, device):
-        assert isinstance(rows, (ReductionParams, InnerPersistentParams))
+        assert isinstance(rows, (ReductionParams, InnerPersistentParams, OuterPersistentParams))
         yield replace(params, rows=rows)
     if params.blocks and not params.bounds:
         yield from _halves_and_doubles(params, "blocks")

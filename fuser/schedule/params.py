@@ -227,17 +227,21 @@ class InnerPersistentParams:
 
 @record
 class OuterPersistentParams:
-    """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
+    """Columns whose rows are read once, or twice by blocks that stay.
 
-    reduction          the loops; `grid_reduce` blocks share the rows of some columns
+    reduction          the loops. `grid_reduce` blocks share the rows of some columns: they wait for one another between stages
+                       and go over their rows once more. One has all rows of its columns: in registers, `unroll` accesses of a
+                       thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers  the rows of its last iteration stay in the registers that they were loaded into
+    bounds             (input, dim, low, high): extents for which the rows fit in registers
     reasons            why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
     kept_iterations: int = 0
     last_in_registers: bool = False
+    bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -251,7 +255,7 @@ class ChainedParams:
     reasons   why, in words; no part of what is compared
     """
 
-    rows: ReductionParams | InnerPersistentParams
+    rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
     blocks: int
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -7,6 +7,7 @@ Reductions
     reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
     plan_reduction.py       threads, blocks and unrolling of a reduction
     plan_columns.py         the same where neighbouring threads take neighbouring results
+    columns_in_registers.py columns whose rows a block holds: how many threads share them
     written_columns.py      the same where the reduced values are written too
     reduction_steps.py      when two steps, each a kernel, are better than one
     kernel_ends.py          when a kernel had better end behind its reductions

@@ -41,6 +41,8 @@ def worth_ending(
     """Where to end the kernel that is proposed for a segment, and why; None if it should be as fast as several."""
     if not isinstance(params, OuterPersistentParams | ReductionParams):
         return None
+    if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
+        return None
     levels = stage_levels(as_defined(segment))
     last = max(levels.values(), default=0)
     if last == 0:

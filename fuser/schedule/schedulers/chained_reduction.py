@@ -1,6 +1,6 @@
 """Reductions of what other reductions left of each row: the mean of the losses of rows, the norm of column norms.
 
-The loops are those that the reduction or the inner persistent scheduler makes for the rows alone (`head`). What is chained to
+The loops are those that the reduction or a persistent scheduler makes for the rows alone (`head`). What is chained to
 them runs over the same loops around a row, so that every block adds up its own rows' values, in order. Each block leaves its
 sum in device memory, and the last one to finish joins them in the order of the blocks. Where rows are many, `blocks` blocks go
 over all of them, and there is no more than that to join:
@@ -32,11 +32,13 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.analysis.stages import chained_reductions
+from fuser.schedule.cost.columns_in_registers import HeldShape
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
     ChainedParams,
     InnerPersistentParams,
+    OuterPersistentParams,
     Params,
     ParamsClass,
     ReductionParams,
@@ -44,7 +46,7 @@ from fuser.schedule.params import (
     SegmentInputs,
 )
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
+from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
@@ -101,7 +103,7 @@ class ChainedReductionScheduler:
         """See Scheduler."""
         graph = resolving_graph(segment)
         rows = _rows_params(_rows_of(segment), inputs, device, is_kept=_needs_rows_again(segment))
-        if isinstance(rows, Refused):
+        if isinstance(rows, (Refused, ChainedParams)):
             return rows
         reference = reference_reduction(segment, graph)
         reduced = reduced_groups(graph, reference)
@@ -141,6 +143,8 @@ class ChainedReductionScheduler:
         match params.rows:
             case InnerPersistentParams():
                 builder = schedule_rows(segment, params.rows, params.blocks)
+            case OuterPersistentParams():
+                builder = schedule_in_registers(segment, params.rows, params.blocks)
             case ReductionParams():
                 builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
         for tensor, dim, low, high in params.bounds:
@@ -148,18 +152,33 @@ class ChainedReductionScheduler:
         return builder
 
 
+def _of_held_columns(columns: OuterPersistentParams, shape: HeldShape, device: DeviceInfo) -> ChainedParams:
+    """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
+
+    Each of them leaves one result to join, and the last one has all of those to read.
+    """
+    trips = -(-shape.blocks // (device.sm_count * shape.resident))
+    blocks = -(-shape.blocks // trips) if trips > 1 else 0
+    words = f"{blocks or shape.blocks} blocks of {trips} trips: the last one joins what all of them have"
+    return ChainedParams(columns, blocks, reasons=(*columns.reasons, words))
+
+
 def _rows_params(
     head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
-) -> ReductionParams | InnerPersistentParams | Refused:
-    """Loops for the rows alone, as the first scheduler makes them that takes them."""
+) -> ReductionParams | InnerPersistentParams | ChainedParams | Refused:
+    """Loops for the rows alone, as the first scheduler makes them that takes them; all parameters of columns that are held."""
     if is_kept:
         found = InnerPersistentScheduler().propose_near(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
             return found
-        rows_per_block = OuterPersistentScheduler().propose(head, inputs, device)
-        if not isinstance(rows_per_block, Refused):
-            return Refused("the blocks share all rows of their columns")
-    return ReductionScheduler().propose_in_blocks(head, inputs, device)
+    loops = ReductionScheduler().propose_in_blocks(head, inputs, device)
+    if loops.inner:
+        return loops
+    propose = propose_columns if is_kept else propose_in_registers
+    found = propose(head, loops, inputs, device, ending=device.latencies.atomic_ns / 1e3)
+    if isinstance(found, OuterPersistentParams):
+        return Refused("the blocks share all rows of their columns")
+    return loops if isinstance(found, Refused) else _of_held_columns(*found, device)
 
 
 def _rows_within(

@@ -1,10 +1,16 @@
-"""Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
+"""Normalisations along the slower dims: a block holds all rows of its columns, or all blocks share the rows.
 
-It is one cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes a
-line of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
-itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
-it read last is still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has
-room, and comes last.
+Where rows are few, as the channels of images that have them first, a block reads all rows of some columns into registers, once,
+for all stages. A thread has one or more neighbouring columns and all of their rows, or shares these with others of its block
+(`cost/columns_in_registers.py`):
+
+    K/(v*tx) -> grid_x, tx -> block_x, R/(ty*u) = 1, ty -> block_y, u unrolled, v -> vector
+
+Where rows are many, as in batch normalisation with channels last, it is one cooperative kernel of as many blocks as the device
+holds, over the loops of the reduction scheduler. A block takes a line of columns and a share of the rows: narrow, so that few
+blocks share a column and each can join what all of them found by itself. Between the stages the blocks wait for one another;
+then each goes over its rows again, from the last to the first: what it read last is still in its registers or in the second-
+level cache. What it read first is in shared memory, as far as that has room, and comes last.
 """
 
 from __future__ import annotations
@@ -15,13 +21,18 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion, Pointwise, Tensor, Welford
+from fuser.ir.fusion import Fusion, IterDomain, Pointwise, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape
+from fuser.schedule.cost.persistent_rows import kept_bytes, stages_on_chip
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
+from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
@@ -102,62 +113,8 @@ class OuterPersistentScheduler:
         assert isinstance(loops, ReductionParams)
         if loops.inner:
             return Refused("the fastest dim is reduced")
-        graph = resolving_graph(segment)
-        reference = reference_reduction(segment, graph)
-        reduced = reduced_groups(graph, reference)
-        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
-        rows = math.prod(n for g, n in extent.items() if g in reduced)
-        columns = math.prod(n for g, n in extent.items() if g not in reduced)
-        if rows < 1 or columns < 1:
-            return Refused("there is no element")
-
-        def has_rows(t: Tensor) -> bool:
-            return any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-
-        rows_of = [t for t in segment.input_tensors if not t.is_cpu and has_rows(t)]
-        read = [t.dtype.itemsize for t in rows_of]
-        if not read:
-            return Refused("no input has rows")
-        builder = as_defined(segment)
-        # Of a statistic two sums, and what they are differences from.
-        partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
-        results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
-        weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
-        held = loops.vector * max(partials, results + weights)
-        joined = joined_bytes(segment, loops.vector)
-        levels = stage_levels(builder)
-        two_passes = len(set(levels.values())) == 2
-        # A pass that only reduces runs as the one before it: what that kept first would be needed first.
-        goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
-        keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
-        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
-        shape = choose_outer_shape(rows, columns, thread, max(read), device)
-        if isinstance(shape, Refused):
-            return shape
-        tiles = -(-columns // (shape.across * loops.vector))
-        # Else no array is filled that could stay, or no loop fills it.
-        is_loop = rows > shape.sharing * shape.along * shape.unroll or not all(g.extent.is_const for g in reduced)
-        stays = keeps and shape.unroll > 1 and is_loop
-        reasons = (
-            f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
-            f"{tiles * shape.sharing} on {device.sm_count} SMs",
-            f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
-            f"{shape.in_flight} bytes in flight per SM",
-            "the blocks wait for one another and go over their rows again"
-            + (", from the last to the first" if goes_back else ""),
-            f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
-            if stays
-            else "no rows stay on chip",
-        )
-        made = replace(
-            loops,
-            block_reduce=shape.along,
-            block_iterate=shape.across,
-            grid_reduce=shape.sharing,
-            unroll=shape.unroll,
-            reasons=(),
-        )
-        return OuterPersistentParams(made, kept_iterations=shape.kept, last_in_registers=stays, reasons=reasons)
+        found = propose_columns(segment, loops, inputs, device)
+        return found[0] if isinstance(found, tuple) else found
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
@@ -166,6 +123,8 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
+        if params.reduction.grid_reduce == 1:
+            return schedule_in_registers(segment, params)
         builder = ReductionScheduler().schedule(segment, params.reduction)
         builder.ask_blocks_per_sm(1)
         levels = stage_levels(as_defined(segment))
@@ -185,6 +144,155 @@ class OuterPersistentScheduler:
             for first, again in _read_again(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
         return builder
+
+
+def over_grid(
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo
+) -> OuterPersistentParams | Refused:
+    """Parameters for blocks that share the rows of their columns."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    reduced = reduced_groups(graph, reference)
+    extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+    rows = math.prod(n for g, n in extent.items() if g in reduced)
+    columns = math.prod(n for g, n in extent.items() if g not in reduced)
+    if rows < 1 or columns < 1:
+        return Refused("there is no element")
+
+    def has_rows(t: Tensor) -> bool:
+        return any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+
+    rows_of = [t for t in segment.input_tensors if not t.is_cpu and has_rows(t)]
+    read = [t.dtype.itemsize for t in rows_of]
+    if not read:
+        return Refused("no input has rows")
+    builder = as_defined(segment)
+    # Of a statistic two sums, and what they are differences from.
+    partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+    results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+    weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
+    held = loops.vector * max(partials, results + weights)
+    joined = joined_bytes(segment, loops.vector)
+    levels = stage_levels(builder)
+    two_passes = len(set(levels.values())) == 2
+    # A pass that only reduces runs as the one before it: what that kept first would be needed first.
+    goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
+    keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
+    thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
+    shape = choose_outer_shape(rows, columns, thread, max(read), device)
+    if isinstance(shape, Refused):
+        return shape
+    tiles = -(-columns // (shape.across * loops.vector))
+    # Else no array is filled that could stay, or no loop fills it.
+    is_loop = rows > shape.sharing * shape.along * shape.unroll or not all(g.extent.is_const for g in reduced)
+    stays = keeps and shape.unroll > 1 and is_loop
+    reasons = (
+        f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
+        f"{tiles * shape.sharing} on {device.sm_count} SMs",
+        f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
+        f"{shape.in_flight} bytes in flight per SM",
+        "the blocks wait for one another and go over their rows again"
+        + (", from the last to the first" if goes_back else ""),
+        f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
+        if stays
+        else "no rows stay on chip",
+    )
+    made = replace(
+        loops,
+        block_reduce=shape.along,
+        block_iterate=shape.across,
+        grid_reduce=shape.sharing,
+        unroll=shape.unroll,
+        reasons=(),
+    )
+    return OuterPersistentParams(made, kept_iterations=shape.kept, last_in_registers=stays, reasons=reasons)
+
+
+def propose_columns(
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
+) -> tuple[OuterPersistentParams, HeldShape] | OuterPersistentParams | Refused:
+    """Parameters for blocks that hold all rows of their columns, with their shape, or for blocks that share them: whichever
+    should be faster. `loops`, `ending`: see `propose_in_registers`."""
+    shared = over_grid(segment, loops, inputs, device)
+    held = propose_in_registers(segment, loops, inputs, device, ending=ending)
+    if isinstance(held, Refused) or (not isinstance(shared, Refused) and held[1].time >= held[1].least_over_grid):
+        return shared
+    return held
+
+
+def propose_in_registers(
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
+) -> tuple[OuterPersistentParams, HeldShape] | Refused:
+    """Parameters for blocks that hold all rows of their columns, and how they came about.
+
+    loops    of the same reduction in passes: which accesses may be wide
+    ending   see `HeldColumns`
+    """
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    rows = math.prod(n for g, n in extent.items() if g in reduced)
+    columns = math.prod(n for g, n in extent.items() if g not in reduced)
+    if rows < 1 or columns < 1:
+        return Refused("there is no element")
+
+    def is_full(dims: Iterable[IterDomain | None]) -> bool:
+        own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
+        return not own.isdisjoint(reduced) and not own <= reduced
+
+    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.dims)]
+    written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
+    if not read:
+        return Refused("no input has rows")
+    held = HeldColumns(
+        rows,
+        columns,
+        loops.vector,
+        min(read),
+        sum(read) + sum(written),
+        max(sum(read), kept_bytes(segment)),
+        len(read) + len(written),
+        sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
+        joined_bytes(segment, 1),
+        stages_on_chip(segment) - 1,
+        element_instructions(segment),
+        row_instructions(segment),
+        ending,
+    )
+    shape = choose_held_shape(held, most_repeated(segment, device), device)
+    if shape is None:
+        return Refused(f"no block holds {rows} rows of its columns")
+    bounds = row_bounds(segment, graph, reduced, inputs, rows, loops.order, list(groups))
+    if isinstance(bounds, Refused):
+        return bounds
+    made = replace(
+        loops,
+        block_reduce=shape.along,
+        block_iterate=shape.across,
+        grid_reduce=1,
+        unroll=shape.batch,
+        vector=shape.vector,
+        vectorized=loops.vectorized if shape.vector > 1 else (),
+        cluster=False,
+        streaming=False,
+        reasons=(),
+    )
+    reasons = (
+        f"{rows} rows of {columns} columns: {shape.across} accesses of {shape.vector} side by side, "
+        f"{shape.along} threads share a column, each holds {shape.batch} rows",
+        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time:.1f} us",
+    )
+    return OuterPersistentParams(made, bounds=bounds, reasons=reasons), shape
+
+
+def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
+    """The schedule of columns that a block holds, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    builder = ReductionScheduler().schedule(segment, params.reduction, blocks, in_registers=True)
+    for tensor, dim, low, high in params.bounds:
+        builder.ask_extent_within(tensor, dim, low, high)
+    return builder
 
 
 def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:

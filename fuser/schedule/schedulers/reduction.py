@@ -18,7 +18,7 @@ own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
@@ -45,11 +45,13 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_gro
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import (
     as_defined,
+    keep_stages,
     reduced_groups_of,
     row_reductions,
     split_stages,
     stage_levels,
 )
+from fuser.schedule.cost.persistent_rows import in_two_passes
 from fuser.schedule.cost.plan_columns import FEW_ROWS
 from fuser.schedule.cost.plan_reduction import plan_reduction
 from fuser.schedule.cost.reduction_space import ReductionPlan, Space, ceil_div
@@ -254,9 +256,16 @@ class ReductionScheduler:
         assert isinstance(params, ReductionParams)
         return self.schedule(segment, params)
 
-    def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
-        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    def schedule(
+        self, segment: Fusion, params: ReductionParams, blocks: int = 0, *, in_registers: bool = False
+    ) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`.
+
+        in_registers   what a thread reads of its columns, in one iteration, stays there for all stages
+        """
         builder = ScheduleBuilder(segment)
+        if in_registers:
+            in_two_passes(builder)
         graph = builder.graph()
         results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
         name = max(results, key=lambda t: concrete_dims(graph, t)).name
@@ -265,10 +274,14 @@ class ReductionScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
-        stages = split_stages(builder)[1]
+        stages = {} if in_registers else split_stages(builder)[1]
+        if in_registers:
+            keep_stages(builder)
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
-        steps = self._transform(builder, name, params, blocks)
+        visible = {t.name: t.visible for t in builder.tensors}
+        once = ParallelType.unroll if in_registers else ParallelType.unswitch
+        steps = self._transform(builder, name, params, blocks, once)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:
@@ -287,6 +300,9 @@ class ReductionScheduler:
         held = set() if params.inner else _column_values(builder)
         if held:
             loads = [n for n in loads if _has_rows(builder, n)]
+        if in_registers:
+            # What all columns share comes from a cache when it is used.
+            loads = [n for n in loads if n not in lasting and any(_is_kept(graph, along, d) for d in visible[n])]
         partial = self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
         limits: list[tuple[str, int]] = []
@@ -325,7 +341,9 @@ class ReductionScheduler:
             made[result] = name
         return made
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int) -> _Steps:
+    def _transform(
+        self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int, unrolled_as: ParallelType
+    ) -> _Steps:
         loop = builder.state(name).loop
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
         graph = builder.graph()
@@ -415,7 +433,7 @@ class ReductionScheduler:
         types.append((at + 1, along))
         if params.unroll > 1:
             # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
-            types.append((at + 2, ParallelType.unswitch))
+            types.append((at + 2, unrolled_as))
             serial.append(at + 2)
         builder.transform_like(name)
         for position, parallel_type in types:
@@ -449,6 +467,11 @@ def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
     return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+
+
+def _is_kept(graph: IterationGraph, reduced: Set[Group], dim: IterDomain) -> bool:
+    """Whether a dim has several elements and is not reduced."""
+    return not dim.is_broadcast and graph.group(dim) not in reduced
 
 
 def _is_copy(builder: ScheduleBuilder, name: str) -> bool:

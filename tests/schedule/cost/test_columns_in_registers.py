@@ -1,0 +1,89 @@
+"""Shapes of columns that a block holds: all rows are held, by as many threads as fit, and times follow what is moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fuser.ir.device_info import BURST_BYTES, H200, WARP
+from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape
+
+NORM = HeldColumns(
+    rows=96,
+    columns=103_968,
+    vector=1,
+    narrowest=2,
+    moved=4,
+    kept=2,
+    arguments=2,
+    results=3,
+    joined=16,
+    exchanges=2,
+    element_work=20,
+    column_work=20,
+)
+"""Layer norm of 16-bit channels, which come first, of 32 images of 57 x 57."""
+MOST = 1000
+
+
+def chosen(held: HeldColumns) -> HeldShape:
+    found = choose_held_shape(held, MOST, H200)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("rows", [2, 19, 96, 97, 511, 1100])
+@pytest.mark.parametrize("columns", [1, 31, 500, 103_968])
+@pytest.mark.parametrize("vector", [1, 8])
+def test_threads_hold_all_rows_and_fit_on_an_sm(rows: int, columns: int, vector: int) -> None:
+    shape = chosen(replace(NORM, rows=rows, columns=columns, vector=vector))
+    threads = shape.across * shape.along
+    assert shape.along * shape.batch >= rows > shape.along * (shape.batch - 1)
+    assert shape.across * shape.vector * shape.blocks >= columns
+    assert threads % WARP == 0
+    assert threads <= H200.max_threads_per_block
+    assert shape.resident * threads * shape.registers <= H200.registers_per_sm
+    assert shape.batch * shape.vector * NORM.kept <= shape.registers * 4
+
+
+def test_a_block_takes_what_memory_reads_as_one() -> None:
+    shape = chosen(NORM)
+    assert shape.across * shape.vector * NORM.narrowest >= BURST_BYTES
+
+
+def test_more_rows_than_registers_are_refused() -> None:
+    assert choose_held_shape(replace(NORM, rows=100_000), MOST, H200) is None
+
+
+def test_a_thread_has_no_more_elements_than_its_text_may() -> None:
+    found = choose_held_shape(NORM, 8, H200)
+    assert found is not None
+    assert found.batch * found.vector <= 8
+
+
+def test_no_threads_share_a_column_where_meeting_takes_long() -> None:
+    """Nor where there is little to hold."""
+    slow = replace(H200, latencies=replace(H200.latencies, block_barrier_ns=50_000.0))
+    alone = choose_held_shape(NORM, MOST, slow)
+    assert alone is not None
+    assert alone.along == 1
+    assert chosen(replace(NORM, rows=2)).along == 1
+
+
+def test_few_large_blocks_where_each_leaves_something_for_the_last_one() -> None:
+    alone, ending = chosen(replace(NORM, rows=4)), chosen(replace(NORM, rows=4, ending=H200.latencies.atomic_ns / 1e3))
+    assert ending.blocks <= alone.blocks
+    assert min(ending.blocks, H200.sm_count * ending.resident) < H200.sm_count * H200.max_blocks_per_sm / 2
+
+
+def test_time_follows_what_is_moved() -> None:
+    once, twice = chosen(NORM), chosen(replace(NORM, columns=2 * NORM.columns))
+    assert NORM.rows * NORM.columns * NORM.moved / H200.memory_rate < once.time
+    assert 1.5 * once.time < twice.time < 2 * once.time + 1e-6
+
+
+def test_blocks_that_wait_for_the_grid_are_better_only_where_columns_are_few_and_long() -> None:
+    short, long = (chosen(replace(NORM, rows=rows, columns=32, element_work=200)) for rows in (16, 1000))
+    assert short.time < short.least_over_grid
+    assert long.time > long.least_over_grid
