@@ -253,6 +253,15 @@ class DeviceInfo:
         """How many clusters of so many blocks, with an SM for each, are there at once; 0 if there are no such clusters."""
         return math.floor(self.sm_count * self.clustered(blocks) / blocks) if blocks <= self.max_cluster else 0
 
+    def clusters_by_residency(self, blocks: int, most: int) -> tuple[int, ...]:
+        """How many clusters of so many blocks are there at once, for each number of blocks that an SM has room for: 0, 1, ...
+        to `most`. Two blocks of a cluster on each SM, and it takes half of the SMs: room is as for clusters of so many."""
+        places = [0] * (most + 1)
+        alone = [0, *(self.clusters(-(-blocks // on_one)) for on_one in range(1, most + 1))]
+        for room in range(1, most + 1):
+            places[room] = max(alone[on_one] + places[room - on_one] for on_one in range(1, room + 1))
+        return tuple(places) if blocks <= self.max_cluster else (0,) * (most + 1)
+
     def with_speed(self, factor: float) -> DeviceInfo:
         """A device with the same capacities that does all in `factor` times less time: what is best on one is on the other."""
         rates, latencies = self.rates, self.latencies

@@ -60,6 +60,20 @@ def test_clusters_there_at_once() -> None:
     assert (old.clusters(1), old.clusters(2), old.clustered(2)) == (108, 0, 0.0)
 
 
+def test_clusters_whose_blocks_share_sms() -> None:
+    assert H200.clusters_by_residency(1, 3) == (0, 132, 264, 396)
+    # Two blocks an SM: as many clusters as those of half the blocks; a third one has a place beside them.
+    assert H200.clusters_by_residency(16, 3) == (0, 7, 15, 22)
+    assert H200.clusters_by_residency(4, 2) == (0, 30, 66)
+    for blocks in (1, 2, 3, 8, 16):
+        counts = H200.clusters_by_residency(blocks, 8)
+        assert counts[:2] == (0, H200.clusters(blocks))
+        assert list(counts) == sorted(counts)
+        assert all(n * blocks <= room * H200.sm_count for room, n in enumerate(counts))
+    assert H200.clusters_by_residency(17, 2) == (0, 0, 0)
+    assert DeviceInfo.preset("sm_80").clusters_by_residency(2, 2) == (0, 0, 0)
+
+
 def test_twice_as_fast_takes_half_of_the_time() -> None:
     fast = H200.with_speed(2.0)
     assert (fast.memory_rate, fast.sm_rate) == (2 * H200.memory_rate, 2 * H200.sm_rate)

@@ -4,19 +4,20 @@ A block goes over its part in steps. In each it waits for memory, scans, and wai
 after the other; what hides that is the other blocks of its processor. Processors lie in groups, and a cluster in one of
 them, so that large clusters leave some without work, and the next one starts only when all of its blocks have a place:
 
-    time = bytes / bandwidth * unevenness + rounds * (start of a block + steps * wait)
+    time = bytes / bandwidth * unevenness + rounds * (start of a cluster + waits * latency + steps * exchanges)
 
     unevenness   blocks of the busiest processor against the mean, of which the device's bandwidth, which goes to whoever
                  asks, leaves a part for each block at once there
     rounds       clusters against those that run at once, which registers decide: as many as there are on average, as blocks
                  of a later round start when others end
+    waits        each step for its loads; where the next step's are on their way as one computes, only the first does
 
-H200, us, measured and as this said with waits of 1.4, ahead 0.6, and the 3.4 of a kernel that does nothing, for (threads,
-accesses, blocks), a for ahead: bf16 105x250003 (512, 4, 2) 56.5, 55; (256, 8, 2) 44.3, 44; (256, 8, 4) 45.1, 42; (512, 4, 16)
-41.4, 46; (256, 2, 4) 47.3, 54, a 40.2, 41; bf16 93x50257 (512, 4, 4) 15.3, 12; (256, 4, 8) 14.0, 12; f32 3x250003 (512, 4, 16)
-10.1, 9.4; (512, 8, 16) 8.5, 8.0; f32 22x128256 (256, 8, 16) 12.1, 11.6; (512, 8, 8) 12.0, 13; f64 47x50257 (256, 4, 8) 21.2,
-19; (256, 8, 16) 18.8, 18; (512, 4, 8) 23.3, 19; f64 12x128256 (256, 8, 16) 15.1, 15; (512, 8, 8) 16.2, 13; f64 88x50257 (256,
-4, 4) 32.0, 32, a 28.7, 27; f64 177x250003 (256, 8, 8) 237, 240, a (256, 4, 2) 212, 215.
+H200, us, measured and as this says with a kernel that does nothing, for (threads, accesses, blocks), a for ahead: bf16
+105x250003 (512, 4, 2) 56.5, 59; (256, 8, 2) 44.3, 48; (256, 8, 4) 45.1, 44; (512, 4, 16) 41.4, 46; (256, 2, 4) 47.3, 61, a
+40.2, 40; bf16 93x50257 (512, 4, 4) 15.3, 11; (256, 4, 8) 14.0, 11; f32 3x250003 (512, 4, 16) 10.1, 9.8; (512, 8, 16) 8.5, 7.9;
+f32 22x128256 (256, 8, 16) 12.1, 11.3; (512, 8, 8) 12.0, 13; f64 47x50257 (256, 4, 8) 21.2, 21; (256, 8, 16) 18.8, 18; (512, 4,
+8) 23.3, 19; f64 12x128256 (256, 8, 16) 15.1, 15; (512, 8, 8) 16.2, 13; f64 88x50257 (256, 4, 4) 32.0, 35, a 28.7, 26; f64
+177x250003 (256, 8, 8) 237, 264, a (256, 4, 2) 212, 209.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ STEP_REGISTERS = {2: 1.6, 4: 2.4, 8: 2.5}
 ONCE_REGISTERS = {2: 1.1, 4: 1.25, 8: 1.75}
 """Registers of a thread, and for each word of four bytes that it scans in one of several steps, and in the only one, by the
 bytes of an element: sums up to it and parts of what was read (as ptxas chooses them for 16 to 64 words)."""
+THREADS = (256, 512, 1024)
+"""Of a block."""
 MOST_WORDS = 64
 """That a thread holds."""
 LEAST_AHEAD = 6
@@ -81,24 +84,35 @@ def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape:
 
 def _shapes(rows: SharedRows, device: DeviceInfo) -> Iterator[ClusterShape]:
     for blocks in (2, 4, 8, 16):
-        for threads in (256, 512, 1024):
+        clusters = device.clusters_by_residency(blocks, device.max_threads_per_sm // min(THREADS))
+        for threads in THREADS:
             for accesses in (1, 2, 4, 8):
                 if blocks > device.max_cluster or threads > device.max_threads_per_block:
                     continue
                 if accesses > 1 and rows.words * accesses > MOST_WORDS:
                     continue
                 for ahead in (False, True):
-                    us = _microseconds(rows, threads, accesses, blocks, ahead=ahead, device=device)
+                    us = _microseconds(rows, threads, accesses, blocks, clusters, ahead=ahead, device=device)
                     yield ClusterShape(threads, accesses, blocks, ahead, us)
 
 
-def _microseconds(rows: SharedRows, threads: int, held: int, blocks: int, *, ahead: bool, device: DeviceInfo) -> float:
+def _microseconds(
+    rows: SharedRows,
+    threads: int,
+    held: int,
+    blocks: int,
+    clusters: tuple[int, ...],
+    *,
+    ahead: bool,
+    device: DeviceInfo,
+) -> float:
+    """`clusters`: how many are there at once, by the blocks for which an SM has room."""
     steps = -(-rows.accesses // (threads * held * blocks))
     each = (ONCE_REGISTERS if steps == 1 else STEP_REGISTERS)[max(2, min(8, rows.itemsize))]
     ahead_words = rows.vector * rows.itemsize // 4 * held if ahead else 0
     registers = -(-round(OWN_REGISTERS + each * rows.words * held + ahead_words) // REGISTER_STEP) * REGISTER_STEP
     resident = min(device.registers_per_sm // (registers * threads), device.max_threads_per_sm // threads)
-    at_once = resident * device.clusters(blocks)
+    at_once = clusters[resident]
     # What is loaded ahead by some blocks while others wait for a place gains nothing.
     if not at_once or (ahead and (steps < LEAST_AHEAD or rows.rows > at_once)):
         return math.inf
@@ -108,9 +122,7 @@ def _microseconds(rows: SharedRows, threads: int, held: int, blocks: int, *, ahe
     busy = device.memory_rate / (device.sm_rate * device.sm_count)
     uneven = -(-rows.rows * blocks // device.sm_count) / share if share >= 1 else max(1.0, busy / share)
     moved = rows.nbytes / device.memory_rate * (1 + (uneven - 1) / max(1, min(resident, share)))
-    # A step: a trip to memory, unless what it needs was asked for in the step before, and exchanges of a block and of a
-    # cluster, in which each block waits for the one before it only.
-    step = (
-        (0.0 if ahead else device.latencies.dram_ns / 1e3) + device.block_exchange + device.latencies.cluster_ns / 1e3
-    )
-    return moved + max(1.0, rows.rows / at_once) * (steps * step + device.first_to_last)
+    waiting = (1 if ahead else steps) * device.latencies.dram_loaded_ns / 1e3
+    # Exchanges of a block and of a cluster, in which each block waits for the one before it only.
+    exchanging = steps * (device.block_exchange + device.latencies.cluster_ns / 1e3)
+    return moved + max(1.0, rows.rows / at_once) * (device.cluster_start + waiting + exchanging)

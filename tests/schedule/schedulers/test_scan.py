@@ -153,12 +153,12 @@ def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> No
     [
         # threads along the row, tiles, blocks of the cluster
         ((22, 128256), (256, 8, 16)),
-        ((22, 50257), (256, 4, 16)),
+        ((22, 50257), (512, 2, 16)),
         ((88, 128256), (256, 4, 4)),
-        ((64, 2**20), (256, 4, 8)),
+        ((64, 2**20), (256, 2, 8)),
         ((190, 128256), (256, 4, 2)),
         ((300, 128256), (512, 4, 1)),
-        ((4, 2**20), (512, 8, 16)),
+        ((4, 2**20), (512, 4, 16)),
         ((1, 20000), (512, 1, 16)),
         ((1, 8192), (512, 4, 1)),
     ],
@@ -175,6 +175,7 @@ def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
         return params.ahead
 
     assert chosen(88, 50257, DataType.Double)
+    assert chosen(64, 2**20, Float)
     # A single step, and few of them.
     assert not chosen(22, 128256, Float)
     assert not chosen(140, 50257, Float)
