@@ -75,6 +75,9 @@ MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
 """Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
 MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
 """Rows in shared memory at once, those of which statistics stay in registers, and what each of more takes, if they are all."""
+OF_DOUBLE_ROW = 4
+"""Registers of what a row of Doubles has one of, from its statistics to its results, over those of the statistics alone (ptxas,
+one to four elements of 2 to 10 rows in a thread: 14 to 16 registers a row beside those that are read)."""
 MOST_ROWS_AT_ONCE = 5
 """Rows of a thread: each has code of its own."""
 MOST_ELEMENTS = 48
@@ -199,7 +202,7 @@ def choose_group_shape(
     costs = _costs_on(device)
     of_element, of_element_alone = costs.element(load), costs.element_alone(load)
     of_row = (OF_DOUBLES if load.is_double else OF_ROW) * costs.cycle
-    statistics = load.statistic_registers
+    statistics = load.statistic_registers * (OF_DOUBLE_ROW if load.is_double else 1)
     width = vector
     while width >= 1:
         accesses = -(-length // (width * device.sm_count))
@@ -252,7 +255,11 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
             trips = -(-rows // at_once)
             # What each of few rows has one of stays in registers beside its statistics; so does what a trip begins with.
             is_all = trips == 1 and at_once > FEW_AT_ONCE
-            registers = held + int(at_once * load.statistic_registers * (FOR_EACH if is_all else 4)) + 8 * (trips > 1)
+            registers = (
+                held
+                + int(at_once * load.statistic_registers * (FOR_EACH if is_all else OF_DOUBLE_ROW))
+                + 8 * (trips > 1)
+            )
             places = 1 if trips == 1 else 2
             if sharing < 2 or registers > rung_of(threads)[1] or places * at_once * row_bytes > room:
                 continue
