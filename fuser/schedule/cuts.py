@@ -114,12 +114,12 @@ class _Cuts:
         """The same parts, where one kernel makes several that read an input of the largest size and none what another makes."""
         k = 0
         while k < len(parts):
-            later = next((n for n in range(k + 1, len(parts)) if self._join(parts, k, n) is not None), None)
-            joined = None if later is None else self._join(parts, k, later)
-            if later is None or joined is None:
+            pairs = ((n, self._join(parts, k, n)) for n in range(k + 1, len(parts)))
+            found = next(((n, joined) for n, joined in pairs if joined is not None), None)
+            if found is None:
                 k += 1
                 continue
-            place, part = joined
+            later, (place, part) = found
             parts = [part if n == place else p for n, p in enumerate(parts) if n == place or n not in (k, later)]
         return parts
 
