@@ -847,7 +847,7 @@ def test_transposed_arrays_with_dims_of_one_element(
             placed = [s if ones is None or n != 1 else ones for n, s in zip(shape, strides, strict=True)]
             (found,) = fd.execute([place(small_simulator(), array, placed)])
             np.testing.assert_array_equal(found.numpy(), expected(array))
-        assert fd.fec.counters()["kernels_compiled"] <= 5
+        assert fd.fec.counters()["kernels_compiled"] == 1
 
 
 def test_a_kernel_of_one_row_is_not_that_of_many() -> None:

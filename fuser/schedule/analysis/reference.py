@@ -116,15 +116,14 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     best_size = -1
     for read in input_reads(segment):
         described = inputs.tensors[read.tensor.name]
+        strides = _strides_in_memory(described)
         mapped = [
-            d
-            for d, dim in enumerate(read.dims)
-            if dim is not None and described.strides[d] != 0 and graph.group(dim) in groups
+            d for d, dim in enumerate(read.dims) if dim is not None and strides[d] != 0 and graph.group(dim) in groups
         ]
         size = len(mapped) * (1 << 60) + described.numel
         if mapped and size > best_size and not (is_stored and len(mapped) < solid):
             best_size = size
-            order = sorted(mapped, key=lambda d: (-described.strides[d], d))
+            order = sorted(mapped, key=lambda d: (-strides[d], d))
             best = [groups.index(graph.group(dim)) for d in order if (dim := read.dims[d]) is not None]
     if best:
         best = list(dict.fromkeys(best))
@@ -134,6 +133,15 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     else:
         order = list(range(len(groups)))
     return tuple(sorted(order, key=lambda d: not groups[d].is_broadcast))
+
+
+def _strides_in_memory(described: TensorDescriptor) -> list[int]:
+    """Strides of a tensor, where those of dims of one element, which are any numbers, are as if it were dense from there on."""
+    strides = list(described.strides)
+    for d, n in reversed(list(enumerate(described.sizes))):
+        if n == 1:
+            strides[d] = strides[d + 1] * described.sizes[d + 1] if d + 1 < len(strides) else 1
+    return strides
 
 
 def fastest_dim(described: TensorDescriptor) -> int | None:
