@@ -111,8 +111,8 @@ def sines(dims: list[int]) -> Each:
 
 
 MANY: dict[str, tuple[int, Each]] = {
-    "sums": (140, reduced("sum", [0, 1])),
-    "sums of rows": (140, reduced("sum", [1])),
+    "sums": (70, reduced("sum", [0, 1])),
+    "sums of rows": (70, reduced("sum", [1])),
     "maxima": (64, reduced("max", [0, 1])),
     "maxima of rows": (64, reduced("max", [1])),
     "variances": (20, reduced("var_mean", [0, 1])),
@@ -151,13 +151,13 @@ def test_kernels_that_ask_too_much_are_cut(count: int, each: Each) -> None:
 
 def test_parts_of_a_segment_that_asks_too_much_are_right() -> None:
     """They are no fault of a stage: nothing is logged."""
-    fd = many(140, reduced("sum", [1]))
+    fd = many(70, reduced("sum", [1]))
     x = np.random.default_rng(0).standard_normal((5, 129)).astype("f4")
     for k, found in enumerate(fd.execute([x], device="simulator")):
         np.testing.assert_allclose(np.asarray(found), (x.astype("f8") * (k + 1)).sum(1), rtol=1e-5, atol=1e-4)
     segments = fd.explain([x], file=False).stages["segments.py"]
     assert "a thread of the kernel that reduction proposes keeps" in segments
-    assert segments.count("# segment ") >= 2
+    assert segments.count("# segment ") == 2
 
 
 @pytest.mark.slow
