@@ -66,14 +66,24 @@ def test_long_rows_of_many(rows: int, length: int, dtype: DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "dtype"), [(16384, 4096, BFloat16), (32768, 1024, BFloat16), (4000, 1024, Float)]
+    ("rows", "length", "dtype"),
+    [
+        (16384, 4096, BFloat16),
+        (32768, 1024, BFloat16),
+        (4000, 1024, Float),
+        # Those that registers hold since a sum is one number in them.
+        (3718, 7168, Float),
+        (2000, 3072, Double),
+    ],
 )
 def test_short_rows_stay_in_registers(rows: int, length: int, dtype: DataType) -> None:
     found, compiler, inputs = found_for(rows, length, dtype)
     (segment,) = segment_fusion(found.segment).segments
-    params = compiler.propose(segment, bind_inputs(found.segment, list(inputs.tensors.values())))
+    kernel, params = compiler.compile_segment(segment, bind_inputs(found.segment, list(inputs.tensors.values())))
     assert isinstance(params, InnerOuterParams)
     assert not params.in_shared
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
 
 
 def test_no_shape() -> None:
@@ -91,6 +101,7 @@ def test_doubles_over_the_grid(rows: int, length: int) -> None:
         # Two kernels are faster.
         assert rows > 16
         return
+    assert shape.in_shared or rows < 8, "all of few rows are in registers"
     assert shape.sharing * shape.threads * shape.batch >= length
     assert (shape.sharing - 1) * shape.threads * shape.batch < length
     assert shape.sharing <= H200.sm_count

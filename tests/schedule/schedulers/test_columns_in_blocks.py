@@ -213,6 +213,8 @@ def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
         (BFloat16, 12, 3072, False),
         (BFloat16, 3, 16384, False),
         (Float, 2, 3072, True),
+        (Float, 12, 3072, False),
+        (Float, 4, 16384, False),
     ],
 )
 def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_to_do(
