@@ -6,7 +6,7 @@
 
 Grammar
     value := tensor of rank 1 to 3, of any extents, with the NumPy shape it has
-    op    := unary | binary of equal shapes | slice | pad | cat | index_select | gather | take_along_axis | select
+    op    := unary | binary of equal shapes | slice | pad | cat | roll | index_select | gather | take_along_axis | select
            | permute | broadcast | squeeze | reduction | segment_set
 
 Shapes are static or symbolic; slices start anywhere, results may be empty. Values are whole numbers that Double and Int hold
@@ -41,10 +41,12 @@ class _Program:
         self.inputs: list[Any] = []
         self.values: list[tuple[Any, tuple[int, ...]]] = []
 
-    def input(self, shape: Sequence[int], dtype: DataType | None = None, *, low: int = -4, high: int = 5) -> Any:
-        """A new tensor argument, each extent static or symbolic."""
+    def input(
+        self, shape: Sequence[int], dtype: DataType | None = None, *, low: int = -4, high: int = 5, joins: bool = False
+    ) -> Any:
+        """A new tensor argument, each extent static or symbolic. `joins`: dims of one element are broadcast."""
         symbolic = self.rng.random() < 0.4
-        declared = [-1 if symbolic and (n != 1 or self.odd) else n for n in shape]
+        declared = [-1 if symbolic and (n != 1 or (self.odd and not joins)) else n for n in shape]
         kind = dtype or self.dtype
         dense = [None if n == 1 else not self.odd for n in declared]
         tensor = self.fd.define_tensor(declared, dense, kind)
@@ -63,7 +65,7 @@ class _Program:
         x, shape = rng.choice(self.values[-4:])
         rank = len(shape)
         axis = rng.randrange(rank)
-        match rng.choice(("unary", "binary", "slice", "slice", "pad", "cat", "cat", "index", "view", "reduce")):
+        match rng.choice(("unary", "binary", "slice", "slice", "pad", "cat", "cat", "roll", "index", "view", "reduce")):
             case "unary":
                 made = [ops.neg, ops.abs, ops.set, lambda t: t + 1, lambda t: t * 2, lambda t: ops.maximum(t, 1)]
                 if rng.random() < 0.1:
@@ -92,6 +94,8 @@ class _Program:
                 total = (*shape[:axis], sum(s[axis] for _, s in parts), *shape[axis + 1 :])
                 if total[axis] <= 200:
                     self.add(ops.cat([v for v, _ in parts], axis), total)
+            case "roll":
+                self.roll(x, shape, axis)
             case "index":
                 self.index(x, shape, axis)
             case "view":
@@ -141,6 +145,17 @@ class _Program:
             [max(min(e, n) - s, 0) for s, e, n in zip(starts, ends, shape, strict=True)],
         )
 
+    def roll(self, x: Any, shape: tuple[int, ...], axis: int) -> None:
+        """What lies behind a place before what lies in front of it, or another piece."""
+        extent = shape[axis]
+        at = self.rng.choice((0, 1, extent // 2, self.rng.randint(0, extent)))
+        begin = self.rng.choice((0, 0, 0, self.rng.randint(0, at)))
+        starts = [[k if d == axis else 0 for d in range(len(shape))] for k in (at, begin)]
+        ends = [[k if d == axis else n for d, n in enumerate(shape)] for k in (extent, at)]
+        if all(shape) and 0 < at < extent and begin < at:
+            made = [self.fd.ops.slice(x, *part) for part in zip(starts, ends, strict=True)]
+            self.add(self.fd.ops.cat(made, axis), [n - begin if d == axis else n for d, n in enumerate(shape)])
+
     def index(self, x: Any, shape: tuple[int, ...], axis: int) -> None:
         """Elements at indices that an argument holds, more than once or never."""
         rng, ops = self.rng, self.fd.ops
@@ -158,7 +173,7 @@ class _Program:
                 self.add(ops.gather(x, index, axis), lengths)
             case "take_along_axis":
                 lengths = [count if d == axis else rng.choice((1, n)) for d, n in enumerate(shape)]
-                index = self.input(lengths, dtype, low=0, high=shape[axis])
+                index = self.input(lengths, dtype, low=0, high=shape[axis], joins=True)
                 self.add(ops.take_along_axis(x, index, axis), [count if d == axis else n for d, n in enumerate(shape)])
             case _:
                 if len(shape) > 1:

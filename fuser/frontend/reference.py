@@ -45,6 +45,7 @@ from fuser.ir.fusion import (
     Tensor,
     Val,
     Welford,
+    Window,
 )
 from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.op_table import (
@@ -246,14 +247,22 @@ class _State:
         array = self.tensors[expr.input.name]
         fill = 0 if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
         result = np.full(self.shape(expr.output), fill, expr.output.dtype.numpy)
-        sources: list[slice] = []
         targets: list[slice] = []
-        for w in expr.windows:
-            offset, begin, end = (self.binding.extent(e) for e in (w.offset, w.begin, w.end))
-            targets.append(slice(begin, max(begin, end)))
-            sources.append(slice(begin + offset, max(begin, end) + offset))
-        result[tuple(targets)] = array[tuple(sources)]
+        for d, w in enumerate(expr.windows):
+            positions, places = self._places(w)
+            targets.append(slice(positions.start, positions.stop))
+            array = np.take(array, places, axis=d)
+        result[tuple(targets)] = array
         return result
+
+    def _places(self, window: Window) -> tuple[range, Array]:
+        """Indices of the result that lie in a window, and where their elements are found."""
+        begin, end = self.binding.extent(window.begin), self.binding.extent(window.end)
+        positions = range(begin, max(begin, end))
+        offsets = np.full(len(positions), self.binding.extent(window.offset))
+        for first, offset in window.pieces:
+            offsets[max(0, self.binding.extent(first) - begin) :] = self.binding.extent(offset)
+        return positions, np.arange(positions.start, positions.stop) + offsets
 
     def _cat(self, expr: Cat) -> Array:
         arrays = np.broadcast_arrays(*(self.tensors[t.name] for t in expr.inputs))
@@ -267,8 +276,7 @@ class _State:
         array, index = self.tensors[expr.input.name], self.tensors[expr.index.name]
         for d, w in enumerate(expr.windows):
             if d != expr.dim:
-                first, count = self.binding.extent(w.offset), self.binding.extent(w.end)
-                array = array[(*[slice(None)] * d, slice(first, first + count))]
+                array = np.take(array, self._places(w)[1], axis=d)
         if expr.kind is GatherKind.index_select:
             return np.take(array, index if index.ndim else index.reshape(1), axis=expr.dim)
         shape = self.shape(expr.output)

@@ -25,7 +25,6 @@ from fuser.ir.fusion_exprs import (
     TensorExpr,
     Welford,
 )
-from fuser.ir.integers import ZERO
 from fuser.ir.tensors import IterDomain, Tensor
 
 
@@ -88,12 +87,12 @@ def position_pairs(
 def _is_displaced(expr: Resize | Gather, producer: Tensor, a: IterDomain, b: IterDomain) -> bool:
     if isinstance(expr, Resize):
         window = expr.windows[expr.input.visible.index(a)]
-        return window.offset is not ZERO or a.extent is not b.extent
+        return window.moves or a.extent is not b.extent
     if producer is expr.index:
         return False
     if producer.visible[expr.dim] is a:
         return True
     if expr.windows:
         window = expr.windows[expr.input.visible.index(a)]
-        return not a.is_broadcast and (window.offset is not ZERO or a.extent is not b.extent)
+        return not a.is_broadcast and (window.moves or a.extent is not b.extent)
     return expr.kind is GatherKind.gather and a.extent is not b.extent

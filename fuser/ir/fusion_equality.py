@@ -115,7 +115,7 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
         case Cat():
             return "Cat", expr.dim, tuple(b.value if b.is_const else -1 for b in expr.bounds), operands
         case Gather():
-            windows = tuple(e.value if e.is_const else -1 for w in expr.windows for e in (w.offset, w.begin, w.end))
+            windows = tuple(e.value if e.is_const else -1 for w in expr.windows for e in w.seams)
             return "Gather", expr.kind, expr.dim, windows, operands
         case Full():
             return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
@@ -142,7 +142,7 @@ def _windows(expr: Resize, numbers: dict[Val, int]) -> tuple[object, ...]:
     given = expr.scalars or ((None, None),) * len(expr.windows)
     return tuple(
         (
-            tuple(e.value if e.is_const else -1 for e in (w.offset, w.begin, w.end, d.extent)),
+            tuple(e.value if e.is_const else -1 for e in (*w.seams, d.extent)),
             tuple(None if s is None else _operand(s, numbers) for s in pair),
         )
         for w, d, pair in zip(expr.windows, expr.output.visible, given, strict=True)

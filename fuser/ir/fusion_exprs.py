@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 
-from fuser.ir.integers import Int
+from fuser.ir.integers import ZERO, Int
 from fuser.ir.tensors import IterDomain, Scalar, Tensor, Val
 from fuser.records import record
 
@@ -122,16 +122,38 @@ class Reshape:
 
 @record
 class Window:
-    """One dim of a Resize: element i of the result is element i + `offset` of the input where `begin` <= i < `end`."""
+    """One dim of a Resize: element i of the result is element i + `offset` of the input where `begin` <= i < `end`.
+
+    pieces   (first, offset): from element `first` on another offset holds, up to the next of them. They are in order
+    """
 
     offset: Int
     begin: Int
     end: Int
+    pieces: tuple[tuple[Int, Int], ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether elements are found at other indices than their own."""
+        return self.offset is not ZERO or bool(self.pieces)
+
+    @property
+    def seams(self) -> tuple[Int, ...]:
+        """Where a run of neighbours may end, and by what each is moved."""
+        return (self.offset, self.begin, self.end, *(e for piece in self.pieces for e in piece))
+
+    def of(self, inner: Window) -> Window | None:
+        """What this window shows of what `inner` shows, which spans its result; None where both have pieces."""
+        if self.pieces and inner.pieces:
+            return None
+        pieces = [(first, offset + inner.offset) for first, offset in self.pieces]
+        pieces += [(first - self.offset, self.offset + offset) for first, offset in inner.pieces]
+        return Window(self.offset + inner.offset, self.begin, self.end, tuple(pieces))
 
 
 @record(eq=False)
 class Resize:
-    """Slices, pads and what they compose to: a window of the input, `fill` around it.
+    """Slices, pads and what they compose to: a window of the input, `fill` around it. A roll has windows of two pieces.
 
     fill      None where every window spans the result
     scalars   (start, end) of each sliced dim, (left, right) of each padded one: the scalars these were given as, None for
@@ -361,7 +383,7 @@ def expr_extents(expr: Expr) -> tuple[Int, ...]:
     """Integer expressions that an expr computes with: where windows and parts begin and end."""
     match expr:
         case Resize() | Gather():
-            return tuple(e for w in expr.windows for e in (w.offset, w.begin, w.end))
+            return tuple(e for w in expr.windows for e in w.seams)
         case Cat():
             return expr.bounds
         case LibraryOp():

@@ -317,7 +317,7 @@ class ViewBuilder(ValueBuilder):
 def _windowed(d: IterDomain, window: Window, extent: Int) -> tuple[Int, IterKind, bool]:
     """The dim of the result of a window: one stored element stays one where the window spans the result."""
     expanded = d.expanded and window.begin is ZERO and window.end is extent
-    if window.offset is ZERO and extent is d.extent:
+    if not window.moves and extent is d.extent:
         return d.extent, d.kind, expanded
     if extent.is_const and extent.value == 1:
         return extent, IterKind.broadcast, False

@@ -101,7 +101,7 @@ class IterationGraph:
         self._splits: dict[tuple[Group, Int, bool, str | None], GroupSplit] = {}
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
         self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
-        windows: dict[tuple[IterDomain, Int, Int], IterDomain] = {}
+        windows: dict[tuple[object, ...], IterDomain] = {}
         reshapes: list[Reshape] = []
         for expr in exprs:
             for a, b in paired_dims(expr, resolving=resolving):
@@ -151,14 +151,14 @@ class IterationGraph:
             self._splits[key] = split = GroupSplit(whole, inner.extent, True, outer, inner, True)
             whole.uses.append(split)
 
-    def _join_windows(self, expr: Resize | Gather, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
+    def _join_windows(self, expr: Resize | Gather, known: dict[tuple[object, ...], IterDomain]) -> None:
         """Equal windows of one dim are the same dim, whichever expr made them: a slice and its recomputation share loops."""
         gathered = expr.dim if isinstance(expr, Gather) else None
         pairs = position_pairs(expr, expr.input, expr.output)
         for i, ((a, b), window) in enumerate(zip(pairs, expr.windows, strict=False)):
             if i == gathered:
                 continue
-            first = known.setdefault((a, window.offset, b.extent), b)
+            first = known.setdefault((a, window.offset, window.pieces, b.extent), b)
             if first is not b and first.is_broadcast == b.is_broadcast:
                 self._union(first, b)
 

@@ -48,6 +48,7 @@ from fuser.ir.fusion import (
     Transform,
     Val,
     Welford,
+    Window,
     expr_inputs,
     expr_outputs,
     live_exprs,
@@ -249,34 +250,50 @@ def _extent_list(output: Tensor, scalars: Sequence[Scalar | None]) -> str:
 def _resize_call(expr: Resize) -> str:
     """A slice, a pad, or what a pass made of both: a pad of a slice."""
     source = printed_name(expr.input)
-    dims = list(zip(expr.input.visible, expr.output.visible, expr.windows, strict=True))
+    dims = [
+        (a.extent, b.extent, w) for a, b, w in zip(expr.input.visible, expr.output.visible, expr.windows, strict=True)
+    ]
     given = expr.scalars or ((None, None),) * len(dims)
+    for d, (_, size, window) in enumerate(dims):
+        if window.pieces:
+            # What lies side by side in the window is all there is for what goes on from there.
+            source = f"fd.ops.{_pieces_call(source, d, [a for a, _, _ in dims], window)}"
+            dims[d] = window.end - window.begin, size, Window(-window.begin, window.begin, window.end)
     if expr.fill is None:
+        if source.endswith(")") and all(a is b and not w.moves for a, b, w in dims):
+            return source.removeprefix("fd.ops.")
         return _slice_call(
             source,
-            [_extent_text(w.offset, s) for w, (s, _) in zip(expr.windows, given, strict=True)],
+            [_extent_text(w.offset, s) for (_, _, w), (s, _) in zip(dims, given, strict=True)],
             [
-                f"{source}.size({d})"
-                if end is None and not a.extent.is_const and a.extent is b.extent
-                else _extent_text(w.offset + b.extent, end)
+                f"{source}.size({d})" if end is None and not a.is_const and a is b else _extent_text(w.offset + b, end)
                 for d, ((a, b, w), (_, end)) in enumerate(zip(dims, given, strict=True))
             ],
         )
-    is_pad = all(
-        w.begin is maximum(-w.offset, ZERO) and w.end is minimum(a.extent - w.offset, b.extent) for a, b, w in dims
-    )
-    if is_pad:
-        widths = [(-w.offset, b.extent - a.extent + w.offset) for a, b, w in dims]
+    if all(w.begin is maximum(-w.offset, ZERO) and w.end is minimum(a - w.offset, b) for a, b, w in dims):
+        widths = [(-w.offset, b - a + w.offset) for a, b, w in dims]
     else:
-        starts = [str(w.begin + w.offset) for w in expr.windows]
-        source = f"fd.ops.{_slice_call(source, starts, [str(w.end + w.offset) for w in expr.windows])}"
-        widths = [(w.begin, b.extent - w.end) for _, b, w in dims]
+        starts = [str(w.begin + w.offset) for _, _, w in dims]
+        source = f"fd.ops.{_slice_call(source, starts, [str(w.end + w.offset) for _, _, w in dims])}"
+        widths = [(w.begin, b - w.end) for _, b, w in dims]
     texts = [
         text
         for pair, scalars in reversed(list(zip(widths, given, strict=True)))
         for text in map(_extent_text, pair, scalars)
     ]
     return f"pad({source}, [{', '.join(texts)}], {operand_text(expr.fill)})"
+
+
+def _pieces_call(source: str, dim: int, extents: Sequence[Int], window: Window) -> str:
+    """The pieces of a window side by side, each a slice that is whole along other dims."""
+    bounds = [window.begin, *(first for first, _ in window.pieces), window.end]
+    offsets = [window.offset, *(offset for _, offset in window.pieces)]
+    slices: list[str] = []
+    for offset, begin, end in zip(offsets, bounds, bounds[1:], strict=False):
+        starts = [str(begin + offset) if d == dim else "0" for d in range(len(extents))]
+        ends = [str(end + offset) if d == dim else str(e) for d, e in enumerate(extents)]
+        slices.append(f"fd.ops.{_slice_call(source, starts, ends)}")
+    return f"cat([{', '.join(slices)}], dim={dim})"
 
 
 def _gather_call(expr: Gather) -> str:

@@ -71,11 +71,21 @@ class Frame:
 
     def moves_dim(self, tensor: Tensor, dim: int) -> bool:
         """Whether a dim is resized."""
-        return self.windows[dim].offset is not ZERO or self.extents[dim] is not tensor.visible[dim].extent
+        return self.windows[dim].moves or self.extents[dim] is not tensor.visible[dim].extent
 
     def take(self, dims: Sequence[int]) -> Frame:
         """The frame of some dims."""
         return Frame(tuple(self.windows[d] for d in dims), tuple(self.extents[d] for d in dims))
+
+    def apart(self, dim: int) -> tuple[list[Frame], list[Int]]:
+        """The frames of the pieces of a dim, and where each but the first begins."""
+        window = self.windows[dim]
+        offsets = [window.offset, *(offset for _, offset in window.pieces)]
+        bounds = [first for first, _ in window.pieces]
+        begins = [window.begin, *(maximum(window.begin, b) for b in bounds)]
+        ends = [*(minimum(b, window.end) for b in bounds), window.end]
+        found = zip(offsets, begins, ends, strict=True)
+        return [self.with_dim(dim, Window(*w), self.extents[dim]) for w in found], bounds
 
     def with_dim(self, dim: int, window: Window, extent: Int) -> Frame:
         """Another dim in place of one."""
@@ -295,7 +305,7 @@ class _Hoist:
             return None
         if expr.kind is GatherKind.gather:
             extents = tuple(d.extent for d in expr.output.visible)
-            windows = (Window(w.offset, ZERO, e) for w, e in zip(frame.windows, extents, strict=True))
+            windows = (Window(w.offset, ZERO, e, w.pieces) for w, e in zip(frame.windows, extents, strict=True))
             frame = Frame(tuple(windows), extents)
         return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, frame.windows, frame.extents))
 
@@ -327,8 +337,18 @@ class _Hoist:
             return tensor
         key = tensor, frame
         if key not in self.framed:
-            self.framed[key] = self._read_in(tensor, frame, expands)
+            self.framed[key] = self._read_in(tensor, frame, expands) or self._in_pieces(tensor, frame)
         return self.framed[key]
+
+    def _in_pieces(self, tensor: Tensor, frame: Frame) -> Tensor | None:
+        """A concatenation of each piece by itself, where all pieces of a dim cannot be read at once but each can be."""
+        dim = next((d for d, w in enumerate(frame.windows) if w.pieces), None)
+        if dim is None:
+            return None
+        frames, bounds = frame.apart(dim)
+        parts = [self._in_frame(tensor, f, expands=True) for f in frames]
+        known = [p for p in parts if p is not None]
+        return self._made(self.builder.cat(known, dim, bounds)) if len(known) == len(parts) else None
 
     def _read_in(self, tensor: Tensor, frame: Frame, expands: bool) -> Tensor | None:
         if len(self.builder.exprs) > self.limit:
@@ -365,6 +385,8 @@ class _Hoist:
                 return self._made(self.builder.full(frame.extents, expr.value, tensor.dtype))
             case Cat():
                 window = frame.windows[expr.dim]
+                if window.pieces:
+                    return None
                 parts = [self._operand(t, frame, expands) for t in expr.inputs]
                 known = [p for p in parts if p is not None]
                 if len(known) < len(parts):
@@ -422,10 +444,12 @@ class _Hoist:
         if index is None:
             return None
         own = self._frame_of(expr, expr.input, frame)
-        known = expr.windows or tuple(Window(ZERO, ZERO, ZERO) for _ in own.windows)
-        offsets = (w.offset + k.offset for w, k in zip(own.windows, known, strict=True))
-        windows = [Window(offset, ZERO, e) for offset, e in zip(offsets, own.extents, strict=True)]
-        return self._made(self.builder.gather(expr.kind, expr.input, index, expr.dim, windows, own.extents))
+        inner = expr.windows or tuple(Window(ZERO, ZERO, e) for e in own.extents)
+        windows = [w.of(k) for w, k in zip(own.windows, inner, strict=True)]
+        known = [w for w in windows if w is not None]
+        if len(known) < len(windows):
+            return None
+        return self._made(self.builder.gather(expr.kind, expr.input, index, expr.dim, known, own.extents))
 
     def _frame_of(self, expr: Gather, operand: Tensor, frame: Frame) -> Frame:
         """The frame of an operand of a lookup: along the gathered dim the input is whole."""
@@ -467,12 +491,18 @@ class _Hoist:
     def _composed(self, expr: Resize, frame: Frame, expands: bool) -> Tensor | None:
         """A window of a window: offsets add, and the inner fill surrounds what both leave."""
         windows: list[Window] = []
-        for outer, inner, extent in zip(frame.windows, expr.windows, frame.extents, strict=True):
-            begin, end = outer.begin, outer.end
-            if expr.fill is not None:
-                begin = maximum(maximum(begin, inner.begin - outer.offset), ZERO)
-                end = minimum(minimum(end, inner.end - outer.offset), extent)
-            windows.append(Window(outer.offset + inner.offset, begin, end))
+        for outer, inner, made, extent in zip(
+            frame.windows, expr.windows, expr.output.visible, frame.extents, strict=True
+        ):
+            window = outer.of(inner)
+            spans = inner.begin is ZERO and inner.end is made.extent
+            if window is None or (outer.pieces and not spans):
+                return None
+            if expr.fill is not None and not outer.pieces:
+                begin = maximum(maximum(outer.begin, inner.begin - outer.offset), ZERO)
+                end = minimum(minimum(outer.end, inner.end - outer.offset), extent)
+                window = Window(window.offset, begin, end, window.pieces)
+            windows.append(window)
         both = Frame(tuple(windows), frame.extents)
         if expr.fill is None:
             return self._operand(expr.input, both, expands)

@@ -16,6 +16,7 @@ from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -55,6 +56,7 @@ def test_passes_keep_the_meaning() -> None:
         use_approximate_ops,
         uncancelled_sums,
         assign_output_layouts,
+        join_pieces,
         split_reshaped_dims,
         hoist_displaced_reads,
         fuse_exp_sums,

@@ -11,17 +11,25 @@ from collections.abc import Callable
 
 from fuser.errors import SchedulingError
 from fuser.ir.dim_pairs import displaced_dims, position_pairs
-from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor
-from fuser.ir.integers import ZERO, Cond, Int, Symbol, prove_less, prove_less_equal
+from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor, Window
+from fuser.ir.integers import ZERO, Cond, Int, Symbol, less, prove_less, prove_less_equal, select
 from fuser.ir.iteration_graph import Group, leaves
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.loop_nests.indexing import Indexer
 
 
 def operand_indices(
-    context: LoweringContext, expr: Resize | Gather, indexer: Indexer, gathered: Int | None
+    context: LoweringContext,
+    expr: Resize | Gather,
+    indexer: Indexer,
+    gathered: Int | None,
+    lane: Symbol | None = None,
+    width: int = 1,
 ) -> dict[Group, Int]:
-    """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim."""
+    """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim.
+
+    `lane`: of a vector of `width` elements. Raises SchedulingError where one would lie across two pieces.
+    """
     source = expr.input
     found: dict[Group, Int] = {}
     # Nothing is read for an empty result, from wherever that would be.
@@ -34,13 +42,32 @@ def operand_indices(
             found[context.graph.group(a)] = gathered
             continue
         index = result_index(context, expr.output, b, indexer)
-        offset = context.rewrite(expr.windows[d].offset) if expr.windows and not is_empty else ZERO
-        found[context.graph.group(a)] = index + offset
+        if expr.windows and not is_empty:
+            first = index if lane is None else index.substitute({lane: ZERO})
+            window = expr.windows[d]
+            if lane is not None and lane in index.symbols:
+                cut = next((p for p, _ in window.pieces if (first - context.rewrite(p)).multiple % width), None)
+                if cut is not None:
+                    raise SchedulingError(
+                        f"{expr.output.name} cannot be vectorized by {width}: elements from {cut} on are found elsewhere in "
+                        f"{expr.input.name}",
+                        location=expr.output.location,
+                    )
+            index = index + _offset(context, window, first)
+        found[context.graph.group(a)] = index
     moved = {d for a, _ in displaced_dims(expr, source, expr.output) for d in leaves(context.graph.group(a))}
     for group, index in indexer.loops.items():
         if moved.isdisjoint(leaves(group)):
             found.setdefault(group, index)
     return found
+
+
+def _offset(context: LoweringContext, window: Window, index: Int) -> Int:
+    """By how much an index is moved."""
+    offset = context.rewrite(window.offset)
+    for first, other in window.pieces:
+        offset = select(less(index, context.rewrite(first)), offset, context.rewrite(other))
+    return offset
 
 
 def result_index(context: LoweringContext, output: Tensor, d: IterDomain, indexer: Indexer) -> Int:

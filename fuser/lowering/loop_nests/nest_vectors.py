@@ -61,7 +61,9 @@ def _reads_everywhere(expr: TensorExpr) -> bool:
 class NestVectors(NestStorage):
     """Displaced reads and vector moves."""
 
-    def _displaced(self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None) -> tuple[list[Stmt], Indexer]:
+    def _displaced(
+        self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None, width: int = 1
+    ) -> tuple[list[Stmt], Indexer]:
         """What must come before a slice, pad or gather, and the indices of its operand: those of the loops if it moves nothing.
 
         A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
@@ -69,7 +71,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, Resize):
             if not any(True for _ in displaced_dims(expr, expr.input, expr.output)):
                 return [], indexer
-            return [], self._indexer(operand_indices(self.context, expr, indexer, None))
+            return [], self._indexer(operand_indices(self.context, expr, indexer, None, lane, width))
         index = self._read(expr.index, indexer)
         if not isinstance(index, Load):
             raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
@@ -88,7 +90,7 @@ class NestVectors(NestStorage):
             before = [Allocate(held), Store(held, ZERO, index)]
             index = Load(held, ZERO)
         before.append(LoadIndex(found, index.buffer, index.index, GivenIndex(expr.dim, expr.output.location)))
-        return before, self._indexer(operand_indices(self.context, expr, indexer, found))
+        return before, self._indexer(operand_indices(self.context, expr, indexer, found, lane, width))
 
     def _windowed(
         self,
@@ -145,7 +147,7 @@ class NestVectors(NestStorage):
         source = self._target(source_tensor)
         before, source_indexer = list[Stmt](), indexer
         if isinstance(expr, (Resize, Gather)):
-            before, source_indexer = self._displaced(expr, indexer, lane)
+            before, source_indexer = self._displaced(expr, indexer, lane, width)
         crosses = self._crosses_blocks(source_tensor, source_indexer)
         may_cut = self.context.state(t.name).misaligned and _reads_everywhere(expr)
         starts: list[Int] = []

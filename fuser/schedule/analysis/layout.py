@@ -225,7 +225,7 @@ class AccessWidths:
             if a.displaced is not None and a.stride(solid[-1]) == 1:
                 dim = a.dims[solid[-1]]
                 for w in a.displaced.windows[dim : dim + 1]:
-                    places.update(s for e in (w.offset, w.begin, w.end) for s in e.symbols)
+                    places.update(s for e in w.seams for s in e.symbols)
         return frozenset(
             s for s in places if isinstance(s, Symbol) and s in self.owned and self.evaluate(s) % width == 0
         )

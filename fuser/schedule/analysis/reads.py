@@ -142,7 +142,7 @@ def read_width(
     itemsize = read.tensor.dtype.itemsize
     places: list[Int] = []
     for window in read.windows[dim : dim + 1]:
-        places += [window.offset, window.begin, window.end]
+        places += window.seams
     count = evaluate(followed.extent)
     width = limit if count else 1
     while width > 1:

@@ -19,7 +19,7 @@ from fuser.ir.dim_pairs import displaced_dims
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Gather, Resize, Tensor, tensor_inputs
-from fuser.ir.integers import ZERO, Int, Symbol, const
+from fuser.ir.integers import Int, Symbol, const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -301,7 +301,7 @@ def _held(
             if not at.is_broadcast and graph.group(at) not in inner:
                 return None
             window = e.windows[i] if isinstance(e, Resize) else None
-            places = () if window is None else (window.offset, window.begin, window.end)
+            places = () if window is None else window.seams
             if any(not known.issuperset(p.symbols) for p in places):
                 return None
     strides: dict[Group, int] = {}
@@ -320,10 +320,7 @@ def _is_moved_inside(graph: IterationGraph, a: Argument, inner: Collection[Group
     if a.displaced is None or not a.displaced.windows:
         return False
     dims = zip(a.tensor.visible, a.displaced.dims, a.displaced.windows, strict=True)
-    return any(
-        b is not None and graph.group(b) in inner and (w.offset is not ZERO or d.extent is not b.extent)
-        for d, b, w in dims
-    )
+    return any(b is not None and graph.group(b) in inner and (w.moves or d.extent is not b.extent) for d, b, w in dims)
 
 
 def tile_accesses(

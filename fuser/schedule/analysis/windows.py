@@ -21,11 +21,11 @@ def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[In
     found: set[Group] = set()
     for e in segment.tensor_exprs:
         match e:
-            case Resize() if e.fill is not None:
+            case Resize():
                 found.update(
                     graph.group(d)
                     for w, d in zip(e.windows, e.output.visible, strict=True)
-                    if evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
+                    if w.pieces or evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
                 )
             case Cat():
                 found.add(graph.group(e.output.visible[e.dim]))
