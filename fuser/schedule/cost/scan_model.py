@@ -73,13 +73,23 @@ class SharedRows:
         return self.vector * max(1, self.itemsize // 4)
 
 
-def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape:
-    """The shape of least time, of equals that of fewest accesses. Blocks are enough for all processors, if any are."""
+def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape | None:
+    """The shape of least time, of equals that of fewest accesses; None where blocks are too small for any.
+
+    Blocks are enough for all processors, if any are.
+    """
     shapes = list(_shapes(rows, device))
     enough = [s for s in shapes if rows.rows * s.blocks >= device.sm_count] or [
         s for s in shapes if s.blocks == max(o.blocks for o in shapes)
     ]
-    return min(enough, key=lambda s: (round(s.microseconds, 1), s.threads > 512, s.accesses, s.threads))
+    return min(enough, key=lambda s: (round(s.microseconds, 1), s.threads > 512, s.accesses, s.threads), default=None)
+
+
+def block_time(rows: SharedRows, threads: int, accesses: int, device: DeviceInfo) -> float:
+    """Microseconds of rows that a block each has to itself."""
+    places = device.max_threads_per_sm // threads
+    blocks = tuple(device.sm_count * resident for resident in range(places + 1))
+    return _microseconds(rows, threads, accesses, 1, blocks, ahead=False, device=device) - device.cluster_start
 
 
 def _shapes(rows: SharedRows, device: DeviceInfo) -> Iterator[ClusterShape]:

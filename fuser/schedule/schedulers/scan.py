@@ -4,11 +4,12 @@ Loops, with K the kept dims and S the scanned one:
 
     inner (S is the fastest dim):   K/ty -> grid_x, ty -> block_y, S/v/tx/b/c -> serial, c -> grid_y, b -> tiles, tx -> block_x,
                                     v -> vector
-    outer (a kept dim is fastest):  K/v/tx -> grid_x, tx -> block_x, S/b/ty -> serial, ty -> block_y, b -> rows, v -> vector
+    outer (a kept dim is fastest):  K/v/tx -> grid_x, tx -> block_x, S/b/ty/c -> serial, c -> grid_y, ty -> block_y, b -> rows,
+                                    v -> vector
 
 Data is read once and written once. Threads along S hold b tiles of v elements each: all of them are loaded before the first
-is used, and one collective scans them; what comes before is carried in a register. Where there are fewer rows than the
-processors can work on, the blocks of a cluster share one: they exchange their totals in every step.
+is used, and one collective scans them; what comes before is carried in a register. Where there are fewer rows or columns
+than the processors can work on, the blocks of a cluster share them: they exchange their totals in every step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from fuser.schedule.analysis.reference import (
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster
+from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster, block_time
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
@@ -115,6 +116,9 @@ class ScanScheduler:
         length = inputs.evaluate(scanned.extent)
         kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
         fastest = groups[order[-1]]
+        full = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
+        count = concrete_dims(graph, reference.output)
+        moved = sum(t.dtype.itemsize for t in full if concrete_dims(graph, t) == count)
         limit = vector_limit(segment, graph, fastest)
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
@@ -126,9 +130,6 @@ class ScanScheduler:
                 accesses = choose_accesses(graph, segment, [fastest], inputs, _SHORT_VECTOR)
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
-            full = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
-            count = concrete_dims(graph, reference.output)
-            moved = sum(t.dtype.itemsize for t in full if concrete_dims(graph, t) == count)
             params = _inner(order, spread, kept, accesses, widest, moved, device)
             capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
             bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
@@ -141,7 +142,7 @@ class ScanScheduler:
                 bounds=() if isinstance(bounds, Refused) else bounds,
             )
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-        return _outer(order, length, kept, vector, vectorized, widest, device)
+        return _outer(order, length, kept, vector, vectorized, widest, moved, device)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
@@ -191,7 +192,8 @@ def _inner(
     if device.max_cluster > 1 and accesses > limit * most and 2 * kept <= _BLOCKS_PER_SM * device.sm_count:
         shared = SharedRows(kept, accesses, vector, widest, kept * length * element_bytes)
         shape = best_cluster(shared, device)
-        threads, most, cluster, ahead = shape.threads, shape.accesses, shape.blocks, shape.ahead
+        if shape is not None:
+            threads, most, cluster, ahead = shape.threads, shape.accesses, shape.blocks, shape.ahead
     if threads < device.warp_size:
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
         threads = _power_of_two(accesses, 1, device.warp_size)
@@ -243,6 +245,7 @@ def _outer(
     vector: int,
     vectorized: tuple[str, ...],
     widest: int,
+    element_bytes: int,
     device: DeviceInfo,
 ) -> ScanParams:
     columns = max(1, -(-kept // vector))
@@ -258,11 +261,22 @@ def _outer(
         along = _power_of_two(columns, 1, max(least, min(along, device.warp_size // 2)))
         most = device.max_threads_per_block // (2 * along)
         down = _power_below(min(wanted // columns, -(-length // batch), most))
+    cluster, ahead = 1, False
+    blocks = -(-columns // along)
+    if device.max_cluster > 1 and length > down * batch and blocks < device.sm_count:
+        # A block's columns side by side are as long a row.
+        shared = SharedRows(blocks, length * along, vector, widest, kept * length * element_bytes)
+        shape = best_cluster(shared, device)
+        if shape is not None and shape.microseconds < block_time(shared, down * along, batch, device):
+            down, batch, cluster, ahead = shape.threads // along, shape.accesses, shape.blocks, shape.ahead
     reasons = (
         f"{columns} columns of {vector} elements, {length} rows",
         f"{along} columns a block, {down} threads a column, {batch} rows of each in registers",
+        *([f"{blocks} blocks leave SMs idle: the {cluster} blocks of a cluster share columns"] if cluster > 1 else []),
     )
-    return ScanParams(order, False, down, along, batch, vector, vectorized, reasons=reasons)
+    return ScanParams(
+        order, False, down, along, batch, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons
+    )
 
 
 def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> int:
@@ -312,6 +326,12 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             types.append((at + 1, ParallelType.block_y))
         elif params.batch > 1:
             types.append((at + 1, ParallelType.unroll))
+        if params.cluster > 1:
+            builder.split(name, at, params.cluster)
+            builder.set_cluster(ParallelType.grid_y, params.cluster)
+            types = [(p if p <= at else p + 1, t) for p, t in types]
+            types.append((at + 1, ParallelType.grid_y))
+            at += 1
     builder.transform_like(name)
     for position, parallel_type in types:
         builder.parallelize(name, position, parallel_type)

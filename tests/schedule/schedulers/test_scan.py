@@ -52,9 +52,13 @@ def columns(fd: FusionDefinition) -> Any:
     return fd.ops.cumsum(x(fd), 0)
 
 
-def propose(fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> ScanParams:
+def described(fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> tuple[Fusion, SegmentInputs]:
     bound = bind_inputs(fusion, [TensorDescriptor(dtype, s, row_major(s)) for s in shapes])
-    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    return fusion, SegmentInputs(bound.tensors, bound.evaluate)
+
+
+def propose(fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> ScanParams:
+    params = ScanScheduler().propose(*described(fusion, *shapes, dtype=dtype), H200)
     assert isinstance(params, ScanParams)
     return params
 
@@ -209,8 +213,7 @@ def test_half_rows_are_read_in_eights() -> None:
         ((256, 2**20), (1, 128, 4, 4)),
         ((1024, 65536), (8, 16, 4, 4)),
         ((16384, 4096), (128, 4, 4, 4)),
-        ((2**16, 64), (128, 4, 4, 4)),
-        ((4096, 33), (32, 16, 8, 1)),
+        ((64, 64), (16, 4, 4, 4)),
         ((3, 1000), (1, 4, 3, 4)),
         ((0, 8), (1, 8, 1, 1)),
         ((8, 0), (1, 1, 8, 1)),
@@ -221,6 +224,20 @@ def test_columns(shape: tuple[int, int], expected: tuple[int, int, int, int]) ->
     assert not params.inner
     assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
     assert params.reasons
+
+
+@pytest.mark.parametrize("shape", [(16381, 64), (2**16, 64), (4096, 33), (100_003, 2)])
+def test_few_long_columns_take_clusters(shape: tuple[int, int]) -> None:
+    """Of all SMs a few would have work else, and many steps of it."""
+    params = propose(fusion_of(columns), shape)
+    assert not params.inner
+    assert params.cluster > 1
+    assert params.block_scan * params.block_iterate <= H200.max_threads_per_block
+    old = ScanScheduler().propose(*described(fusion_of(columns), shape), replace(H200, max_cluster=1))
+    assert isinstance(old, ScanParams)
+    assert old.cluster == 1
+    steps = [-(-shape[0] // (p.block_scan * p.batch * p.cluster)) for p in (old, params)]
+    assert steps[1] < steps[0]
 
 
 def test_equal_but_for_the_reasons() -> None:
@@ -296,6 +313,17 @@ def test_lengths_of_columns(length: int, width: int) -> None:
     values = np.random.default_rng(length).integers(-9, 10, (length, width)).astype(np.float32)
     (out,) = execute(columns, values)
     np.testing.assert_array_equal(out, np.cumsum(values, 0))
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
+@pytest.mark.parametrize(("length", "width"), [(2000, 9), (3001, 8), (6000, 3)])
+def test_columns_over_clusters(op: str, length: int, width: int) -> None:
+    fusion = fusion_of(lambda fd: getattr(fd.ops, op)(x(fd), 0))
+    assert propose(fusion, (length, width)).cluster > 1
+    a = np.random.default_rng(length).choice(np.array([-1.0, 1.0], np.float32), (length, width))
+    (found,) = execute(lambda fd: getattr(fd.ops, op)(x(fd), 0), a)
+    folds: dict[str, Any] = {"cumsum": np.add, "cumprod": np.multiply, "cummin": np.minimum, "cummax": np.maximum}
+    assert np.array_equal(found, folds[op].accumulate(a, 0))
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])
