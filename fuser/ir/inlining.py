@@ -2,7 +2,8 @@
 
 Tensor T inlined at position p shares its first p loops with each of its consumers. Sharing is transitive; tensors that
 share a loop form its *loop class*. Where T has a broadcast axis that a consumer's loop resolves, T is computed in the wider
-loop: the broadcast is *promoted* (fuser.ir.iteration_graph.unify).
+loop: the broadcast is *promoted* (fuser.ir.iteration_graph.unify). What has one element in all is computed there as it is: its
+axes further in would become loops over the same element.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class LoopSharing:
         scan = self.scans.get(leader)
         complete = len(state.loop) if scan is None else collective_depth(scan, state)
         readers = [(c, self.builder.state(c), self.loops(c)) for c in consumers]
+        # One element is computed wherever its consumers are; no axis of it becomes one of theirs.
+        is_one = all(self.graph.group(a).is_broadcast for a in state.loop)
         for k in range(min(position, len(state.loop))):
             axis = state.loop[k]
             if k >= complete:
@@ -110,7 +113,8 @@ class LoopSharing:
                 if their_type is ParallelType.vectorize:
                     self.stopped_by = f"axis {k} of its consumer {consumer} is vectorized"
                     return k, promoted
-                if not unify(self.graph, axis, loops[k], trial):
+                stands_alone = is_one and not loops[k].is_broadcast
+                if not stands_alone and not unify(self.graph, axis, loops[k], trial):
                     self.stopped_by = f"axis {k} of {leader} is not the same loop as axis {k} of {consumer}"
                     return k, promoted
                 # Shared loops have one parallel type; a serial axis takes the other's.

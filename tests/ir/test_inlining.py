@@ -168,3 +168,21 @@ def test_a_refusal_leaves_nothing_to_the_next_verb() -> None:
     assert s.state(t["y"].name).inline_at == 0
     s.inline_most()
     assert s.state(t["y"].name).inline_at == 1
+
+
+def test_one_element_shares_loops_as_it_is() -> None:
+    """It is computed once in the wider loops of its consumers: its own axes do not become theirs."""
+    b = FusionBuilder()
+    x, s = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [1, 1])
+    number = b.pointwise("exp", [s], Float)
+    out = b.pointwise("mul", [x, number], Float)
+    b.add_output(out)
+    builder = ScheduleBuilder(b.freeze())
+    for name in (out.name, number.name):
+        builder.merge(name, 0, 1)
+        builder.split(name, 0, 4)
+    builder.inline_most(limits=[(number.name, 1)])
+    sharing = share_loops(builder, builder.exact_graph())
+    assert sharing.positions[number.name] == 1
+    assert all(g.is_broadcast for g in sharing.loops(number.name))
+    assert not any(g.is_broadcast for g in sharing.loops(out.name))

@@ -173,7 +173,8 @@ class NestBuilder(NestStatements):
     def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:
         """The loop that the exprs of a node share at `depth`."""
         groups = {self.context.loops(n)[depth] for n in node}
-        group = next(iter(groups)) if len(groups) == 1 else self._widest(node, depth)
+        solid = groups if len(groups) == 1 else {g for g in groups if not g.is_broadcast}
+        group = next(iter(solid)) if len(solid) == 1 else self._widest(node, depth)
         parallel = ParallelType.serial
         for name in node:
             state = self.context.state(name)

@@ -175,7 +175,9 @@ class PointwiseScheduler:
             limits = [(n, row) for n in same.difference(loads)]
             limits += [(n, builder.common_loops(n, name, row + (n not in same))) for n in loads]
         else:
-            limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
+            ones = _of_one_element(builder)
+            limits = [(n, builder.common_loops(n, name, len(types))) for n in loads if n not in ones]
+            limits += [(n, len(types)) for n in ones]
         builder.inline_most(limits=limits)
         return builder
 
@@ -590,6 +592,18 @@ class Choice:
         while unroll > 1 and (self.total < unroll * vector * per_wave * waves or count < 2 * unroll):
             unroll //= 2
         return unroll
+
+
+def _of_one_element(builder: ScheduleBuilder) -> list[str]:
+    """What has one element and is no output: a thread computes it once, outside of the loops over its own elements."""
+    graph = builder.exact_graph()
+    return [
+        t.name
+        for t in builder.tensors
+        if t.name not in builder.input_names
+        and t.name not in builder.output_names
+        and all(graph.group(a).is_broadcast for a in builder.state(t.name).loop)
+    ]
 
 
 def lacks_loop(builder: ScheduleBuilder, name: str, position: int) -> bool:

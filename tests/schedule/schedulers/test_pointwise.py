@@ -445,3 +445,28 @@ def test_rows_in_turn(shape: tuple[int, ...], count: int, dtype: DataType, monke
     np.testing.assert_allclose(found[0], np.exp(s * weight), rtol=tolerance)
     np.testing.assert_allclose(found[1], s + weight, rtol=tolerance)
     assert seen or shape not in ((64, 128), (2, 9, 256))
+
+
+def scaled(fd: FusionDefinition, dims: int = 2) -> None:
+    """x * 0.9 ** s, of one number s."""
+    x, s = fd.define_tensor([-1] * dims, True, Float), fd.define_tensor([1], True, Float)
+    number = fd.ops.pow(0.9, s)
+    fd.add_output(x * fd.ops.broadcast(number, [True] * (dims - 1) + [False]))
+
+
+@pytest.mark.parametrize("width", [4096, 4099])
+def test_one_element_is_read_and_computed_once_a_thread(width: int) -> None:
+    """Outside of the loops over its own elements, and behind the loads of others."""
+    kernel, params = compiled(scaled, tensor(Float, 4096, width), tensor(Float, 1))
+    text = body(kernel)
+    assert params.vector > 1
+    assert text.count("powf(") == text.count("t1[") == 1
+    assert re.search(r"\n  t\d+ = powf\(0\.9f, t1_cache_after_0\);", text), "in no loop"
+    assert text.index("&t0[") < text.index("powf(")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (1, 300), (257, 33), (2, 3, 4), (64, 1, 7)])
+def test_results_of_one_element(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (result,) = run(lambda fd: scaled(fd, len(shape)), [x, np.asarray([2.0], np.float32)])
+    np.testing.assert_allclose(result, x * np.float32(0.9) ** np.float32(2.0), rtol=1e-6)
