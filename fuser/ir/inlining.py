@@ -113,8 +113,7 @@ class LoopSharing:
                 if their_type is ParallelType.vectorize:
                     self.stopped_by = f"axis {k} of its consumer {consumer} is vectorized"
                     return k, promoted
-                stands_alone = is_one and not loops[k].is_broadcast
-                if not stands_alone and not unify(self.graph, axis, loops[k], trial):
+                if not is_one and not unify(self.graph, axis, loops[k], trial):
                     self.stopped_by = f"axis {k} of {leader} is not the same loop as axis {k} of {consumer}"
                     return k, promoted
                 # Shared loops have one parallel type; a serial axis takes the other's.

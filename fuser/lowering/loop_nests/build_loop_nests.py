@@ -172,16 +172,17 @@ class NestBuilder(NestStatements):
 
     def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:
         """The loop that the exprs of a node share at `depth`."""
-        groups = {self.context.loops(n)[depth] for n in node}
-        solid = groups if len(groups) == 1 else {g for g in groups if not g.is_broadcast}
-        group = next(iter(solid)) if len(solid) == 1 else self._widest(node, depth)
+        groups = list(dict.fromkeys(self.context.loops(n)[depth] for n in node))
+        # What has one element in all shares a loop as it is.
+        solid = [g for g in groups if not g.is_broadcast] or groups[:1]
+        group = solid[0] if len(solid) == 1 else self._widest(node, depth)
         parallel = ParallelType.serial
         for name in node:
             state = self.context.state(name)
             p = state.parallel_type(state.loop[depth])
             if p is not ParallelType.serial:
                 parallel = p
-        indices = dict(nest.indices)
+        indices = {**nest.indices, **dict.fromkeys((g for g in groups if g.is_broadcast), ZERO)}
         if parallel in THREAD_TYPES:
             # An extent-1 axis is computed by all workers alike: whoever stores it says which one writes.
             indices[group] = ZERO if group.is_broadcast else self.context.thread_index(parallel)
