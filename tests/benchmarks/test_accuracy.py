@@ -30,7 +30,8 @@ from fuser.ir.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
 
 Array = np.ndarray[Any, Any]
-ROWS, COLUMNS = 10, 2003
+ROWS, COLUMNS = 40, 2003
+"""Of rows from 1e-4 to 1e4 a softmax rounds few: of ten rows one or two, whose errors are luck."""
 GROUPS = 2
 TIMES, OF_COLUMNS = 2.0, 4.0
 """What an error may be of that of plain arithmetic; of statistics of columns, whose threads have a mean each: those that are
@@ -183,11 +184,12 @@ def test_errors_are_at_most_twice_those_of_plain_arithmetic(
 ) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     times = OF_COLUMNS if name == "var_mean of columns" else TIMES
+    digits = {F32: 24, BF16: 8, F16: 11, DataType.Double: 53}[dtype]
     wrong = [
         f"{kind}, output {k}: {ours:.2f} ulp, plain arithmetic {plain:.2f}"
         for kind, pairs in errors(name, dtype).items()
         for k, (ours, plain) in enumerate(pairs)
-        # Of gradients that cancel altogether nothing is left but roundings.
-        if not (name == "softmax_backward" and kind.startswith("constant")) and not ours <= max(LEAST, times * plain)
+        # Of gradients that cancel altogether no digit is right: then nothing is left but roundings.
+        if plain < 2.0**digits and not ours <= max(LEAST, times * plain)
     ]
     assert not wrong, wrong

@@ -170,8 +170,8 @@ def _exchange_by_rows(
     else:
         stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     for r in reduces:
-        if is_common(r, 2):
-            # All values at once: their elements have one count.
+        if is_common(r, 2) or (len(r.partials) == 1 and not by_lanes):
+            # All values at once: their elements have one count, or none.
             stmts += joins.join_all(
                 r,
                 lambda i, e, k, r=r: Load(slots[r][i], place(r, i, e, k)),

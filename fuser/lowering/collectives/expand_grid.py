@@ -191,8 +191,8 @@ class GridReduces:
             return self.joins.combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
         adds = each(add)
-        if is_one_iteration and most > 1 and r.combine == "welford":
-            # One division for all of them.
+        if is_one_iteration and most > 1 and r.combine != "exp_sum":
+            # One division for all of them, and short chains.
             adds = self.joins.join_all(r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch, unroll=True)
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)

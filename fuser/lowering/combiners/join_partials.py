@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_parts
@@ -46,7 +46,10 @@ class Joins:
     def join_all(
         self, r: Reduce, others: Callable[[int, Int, Int], Value], number: Int, *, unroll: bool = False
     ) -> list[Stmt]:
-        """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k."""
+        """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k.
+
+        Unrolled, they are joined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
+        """
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self.axes.number()}"
             return pool_statistics(
@@ -62,6 +65,8 @@ class Joins:
                 return exp_sum_parts(r.partials, e, number, read, name, self.axes.symbol, unroll=unroll)
 
             return self.elements(r, parts)
+        if unroll and number.is_const and number.value > 2 and len(r.partials) == 1:
+            return self.elements(r, lambda e: self._by_pairs(r, e, lambda k: others(0, e, k), number.value))
         k = self.axes.symbol("k", number)
 
         def first(i: int, e: Int) -> list[Stmt]:
@@ -69,6 +74,24 @@ class Joins:
 
         rest = self.combine_each(r, lambda i, e: others(i, e, k))
         return [*self.each(r, first), For(k, ONE, number, ONE, tuple(rest), unroll=unroll)]
+
+    def _by_pairs(self, r: Reduce, at: Int, read: Callable[[Int], Value], number: int) -> list[Stmt]:
+        """Set element `at` to what `number` values have together.
+
+        One expression: compiled as it is written, it holds a value for each of its levels. Loops over the levels held half of
+        all values, 32 to 59 registers a thread.
+        """
+        partial = r.partials[0]
+        dtype = partial.dtype
+
+        def joined(first: int, count: int) -> Value:
+            if count == 1:
+                return read(const(first))
+            half = (count + 1) // 2
+            both = joined(first, half), joined(first + half, count - half)
+            return Call(r.combine, both, compute_dtype(dtype), dtype)
+
+        return [Store(partial, at, joined(0, number))]
 
     def combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
         """Join one value of each partial to element `at` of it."""
