@@ -14,6 +14,7 @@ from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.records import record
+from fuser.runtime.variants import MAX_BLOCK
 
 
 def temporary(name: str, dtype: DataType) -> Buffer:
@@ -29,12 +30,16 @@ class WelfordStep:
     count   one for each element where a loop over them runs around one over their values: they are not counted together then
     shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
             sums of the differences from it and of their squares
+    visited_twice   how many values each element has at most where they are visited again when their mean is known: nothing
+                    is squared before that, and the partials are sums of the values themselves. `shift` then has the sums of
+                    the differences from the mean. Else 0
     """
 
     count: Buffer
     fraction: Buffer
     weight: Buffer
     shift: Buffer | None = None
+    visited_twice: int = 0
 
     def place_of_count(self, at: Int) -> Int:
         """Where the count of element `at` is."""
@@ -68,9 +73,10 @@ def shifted_add(
 ) -> list[Stmt]:
     """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
 
-    The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
-    factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
-    large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
+    Nothing but the additions waits for the value before, and a large common part of all values costs no digits. The first value
+    lies within the data: the squares are larger than those of the differences from the mean by no more than a factor of the
+    number of values. So where all values can be visited again (`add_deviation`), they are only added up here. `may_be_first`:
+    false where values were seen before for certain.
     """
     away, squares, _ = acc
     shift = step.shift
@@ -89,15 +95,37 @@ def shifted_add(
     def call(op: str, a: Value, b: Value) -> Call:
         return Call(op, (a, b), dtype, dtype)
 
-    return [
+    counted = [
         Allocate(value),
-        Allocate(delta),
         Store(value, ZERO, x),
         *(_once(acc, at, increment) if count_at is ZERO else increment),
         *kept,
+    ]
+    if step.visited_twice:
+        return [*counted, Store(away, at, call("add", Load(away, at), Load(value, ZERO)))]
+    return [
+        *counted,
+        Allocate(delta),
         Store(delta, ZERO, call("sub", Load(value, ZERO), Load(shift, at))),
         Store(away, at, call("add", Load(away, at), change)),
         Store(squares, at, call("add", Load(squares, at), call("mul", change, change))),
+    ]
+
+
+def add_deviation(acc: tuple[Buffer, ...], left: Buffer, at: Int, x: Value, name: str) -> list[Stmt]:
+    """The second visit of a value: d = x - mean; left += d; m2 += d^2."""
+    mean, m2, _ = acc
+    dtype = mean.dtype
+    delta = temporary(f"{name}_delta", dtype)
+
+    def add(into: Buffer, value: Value) -> Store:
+        return Store(into, at, Call("add", (Load(into, at), value), dtype, dtype))
+
+    return [
+        Allocate(delta),
+        Store(delta, ZERO, Call("sub", (x, Load(mean, at)), dtype, dtype)),
+        add(left, Load(delta, ZERO)),
+        add(m2, Call("mul", (Load(delta, ZERO), Load(delta, ZERO)), dtype, dtype)),
     ]
 
 
@@ -111,26 +139,89 @@ def unshift(
     mean, m2, _ = acc
     assert step.shift is not None
     shift, dtype = step.shift, mean.dtype
-    integral = compute_dtype(step.count.dtype)
 
-    def call(op: str, a: Value, b: Value) -> Call:
-        return Call(op, (a, b), dtype, dtype)
+    def settle(e: Int) -> list[Stmt]:
+        moved = _call("mul", dtype, Load(mean, e), Load(step.fraction, ZERO))
+        left = _call("sub", dtype, Load(m2, e), _call("mul", dtype, Load(mean, e), moved))
+        settled = Store(m2, e, _call("maximum", dtype, left, Literal(0.0, dtype)))
+        return [settled, Store(mean, e, _call("add", dtype, Load(shift, e), moved))]
+
+    return _with_share(step, elements, settle)
+
+
+def centre(
+    acc: tuple[Buffer, ...], step: WelfordStep, elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
+) -> list[Stmt]:
+    """What differences are taken from at the second visit: sum / n, or the first value where that is the same but for rounding,
+    so that differences of equal values are 0."""
+    mean, shift = acc[0], step.shift
+    assert shift is not None
+
+    def settle(e: Int) -> list[Stmt]:
+        return _centred(mean, e, Load(mean, e), Load(step.fraction, ZERO), Load(shift, e), step.visited_twice)
+
+    return _with_share(step, elements, settle)
+
+
+def _centred(mean: Buffer, at: Int, total: Value, share: Value, first: Value, number: int) -> list[Stmt]:
+    """mean = total * share of `number` numbers; `first`, which is the first of them, where all may be equal."""
+    dtype = mean.dtype
+    # Of `number` additions or products, of the share, and of what is multiplied by it.
+    rounding = Literal(number * 2.0 ** (-52 if dtype is DataType.Double else -23), dtype)
+    away = _call("abs", dtype, _call("sub", dtype, Load(mean, at), first))
+    is_first = Call("le", (away, _call("mul", dtype, _call("abs", dtype, first), rounding)), dtype, DataType.Bool)
+    return [
+        Store(mean, at, _call("mul", dtype, total, share)),
+        Store(mean, at, Call("where", (is_first, first, Load(mean, at)), dtype, dtype)),
+    ]
+
+
+def settle_deviations(
+    acc: tuple[Buffer, ...],
+    left: Buffer,
+    step: WelfordStep,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+) -> list[Stmt]:
+    """What rounding of the centre left over (Chan, Golub, LeVeque 1983, the corrected two-pass algorithm).
+
+    f = left / n;  mean = centre + f;  m2 = squares - f left, and not below 0.
+    """
+    mean, m2, _ = acc
+    dtype = mean.dtype
+
+    def settle(e: Int) -> list[Stmt]:
+        moved = _call("mul", dtype, Load(left, e), Load(step.fraction, ZERO))
+        rest = _call("sub", dtype, Load(m2, e), _call("mul", dtype, Load(left, e), moved))
+        return [
+            Store(m2, e, _call("maximum", dtype, rest, Literal(0.0, dtype))),
+            Store(mean, e, _call("add", dtype, Load(mean, e), moved)),
+        ]
+
+    return _with_share(step, elements, settle)
+
+
+def _call(op: str, dtype: DataType, *args: Value) -> Call:
+    return Call(op, args, dtype, dtype)
+
+
+def _with_share(
+    step: WelfordStep,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+    make: Callable[[Int], list[Stmt]],
+) -> list[Stmt]:
+    """`make(e)` for every element e where `step.fraction` is 1 / n, or 0 for no values: once for all if they are counted
+    together."""
+    dtype, integral = step.fraction.dtype, compute_dtype(step.count.dtype)
 
     def share_of(e: Int) -> Store:
         number = Load(step.count, step.place_of_count(e))
         is_empty = Call("eq", (number, Literal(0, step.count.dtype)), integral, DataType.Bool)
-        share = call("div", Literal(1.0, dtype), Cast(number, dtype))
+        share = _call("div", dtype, Literal(1.0, dtype), Cast(number, dtype))
         return Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype))
 
-    def settle(e: Int) -> list[Stmt]:
-        total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
-        left = call("sub", Load(m2, e), call("mul", total, moved))
-        settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
-        return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
-
     if step.count.size.value != 1:
-        return elements(lambda e: [share_of(e), *settle(e)])
-    return [share_of(ZERO), *elements(settle)]
+        return elements(lambda e: [share_of(e), *make(e)])
+    return [share_of(ZERO), *elements(make)]
 
 
 def _increment(count: Buffer, at: Int) -> Store:
@@ -219,7 +310,7 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         Store(
             mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
         ),
-        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
+        Store(m2, at, call("add", Load(m2, at), call("add", other_m2, gain, real), real)),
         Store(count, at, Load(total, ZERO)),
     ]
 
@@ -236,10 +327,11 @@ def pool_statistics(
 ) -> list[Stmt]:
     """Set (mean, m2, count) to those of `number` triples together: `others(i, e, k)` is array i of triple k for element e.
 
-    n = sum(n_k);  mean = mean_0 + sum(n_k (mean_k - mean_0)) / n;  m2 = sum(m2_k + n_k (mean_k - mean)^2)
+    n = sum(n_k);  centre = sum(n_k mean_k) / n;  d_k = mean_k - centre;  f = sum(n_k d_k) / n
+    mean = centre + f;  m2 = sum(m2_k + n_k d_k^2) - f sum(n_k d_k), and not below 0
 
-    One division for all of them instead of one for each, and no step waits for the mean of those before. Means are added up as
-    differences from the first, so that a large common part costs no digits. A triple of no values has weight 0.
+    One division for all of them instead of one for each, and no step waits for the mean of those before. What rounding of the
+    centre left over is added in the end, so that it costs no digits; see `_centred`. A triple of no values has weight 0.
     """
     mean, m2, count = acc
     common = count.size is not mean.size
@@ -248,11 +340,14 @@ def pool_statistics(
         Buffer(f"{name}_total", count.dtype, MemoryType.local, count.size),
         Buffer(f"{name}_moved", dtype, MemoryType.local, mean.size),
     )
-    weight, inverse, delta = (
+    weight, inverse, delta, weighted = (
         temporary(f"{name}_weight", real),
         temporary(f"{name}_inverse", real),
         temporary(f"{name}_delta", dtype),
+        temporary(f"{name}_weighted", dtype),
     )
+
+    most = MAX_BLOCK if number.hi is None else number.hi
 
     def call(op: str, a: Value, b: Value, d: DataType) -> Call:
         return Call(op, (a, b), d, d)
@@ -265,7 +360,7 @@ def pool_statistics(
         return [*once(ZERO), *elements(rest)] if common else elements(lambda e: [*once(e), *rest(e)])
 
     def start(e: Int) -> list[Stmt]:
-        return [Store(mean, e, others(0, e, ZERO)), Store(moved, e, Literal(0.0, dtype), Role.initialise)]
+        return [Store(moved, e, Literal(0.0, dtype), Role.initialise)]
 
     k = make_symbol("k", number)
 
@@ -273,8 +368,8 @@ def pool_statistics(
         return [weigh(e, k), Store(total, e, Call("add", (Load(total, e), others(2, e, k)), integral, count.dtype))]
 
     def move(e: Int) -> list[Stmt]:
-        away = call("sub", others(0, e, k), Load(mean, e), dtype)
-        return [Store(moved, e, call("add", Load(moved, e), call("mul", away, Load(weight, ZERO), dtype), dtype))]
+        weighted = call("mul", others(0, e, k), Load(weight, ZERO), dtype)
+        return [Store(moved, e, call("add", Load(moved, e), weighted, dtype))]
 
     def divide(e: Int) -> list[Stmt]:
         is_empty = Call("eq", (Load(total, e), Literal(0, count.dtype)), integral, DataType.Bool)
@@ -285,30 +380,41 @@ def pool_statistics(
         ]
 
     def settle(e: Int) -> list[Stmt]:
-        change = call("mul", Load(moved, e), Load(inverse, ZERO), dtype)
         return [
-            Store(mean, e, call("add", Load(mean, e), change, dtype)),
+            *_centred(mean, e, Load(moved, e), Load(inverse, ZERO), others(0, e, ZERO), most),
+            Store(moved, e, Literal(0.0, dtype), Role.initialise),
             Store(m2, e, Literal(0.0, real), Role.initialise),
         ]
 
     j = make_symbol("k", number)
 
     def add(e: Int) -> list[Stmt]:
-        gain = call("mul", call("mul", Load(delta, ZERO), Load(delta, ZERO), real), Load(weight, ZERO), real)
+        gain = call("mul", Load(delta, ZERO), Load(weighted, ZERO), real)
         return [
             Store(delta, ZERO, call("sub", others(0, e, j), Load(mean, e), dtype)),
-            Store(m2, e, call("add", call("add", Load(m2, e), others(1, e, j), real), gain, real)),
+            Store(weighted, ZERO, call("mul", Load(delta, ZERO), Load(weight, ZERO), dtype)),
+            Store(moved, e, call("add", Load(moved, e), Load(weighted, ZERO), dtype)),
+            Store(m2, e, call("add", Load(m2, e), call("add", others(1, e, j), gain, real), real)),
+        ]
+
+    def finish(e: Int) -> list[Stmt]:
+        change = call("mul", Load(moved, e), Load(inverse, ZERO), dtype)
+        left = call("sub", Load(m2, e), call("mul", Load(moved, e), change, real), real)
+        return [
+            Store(m2, e, Call("maximum", (left, Literal(0.0, real)), real, real)),
+            Store(mean, e, call("add", Load(mean, e), change, dtype)),
         ]
 
     def clear(e: Int) -> list[Stmt]:
         return [Store(total, e, Literal(0, count.dtype), Role.initialise)]
 
     return [
-        *(Allocate(b) for b in (total, moved, weight, inverse, delta)),
+        *(Allocate(b) for b in (total, moved, weight, inverse, delta, weighted)),
         *each(clear, start),
         For(k, ZERO, number, ONE, tuple(each(count_up, move)), unroll=unroll),
         *each(divide, settle),
         For(j, ZERO, number, ONE, tuple(each(lambda e: [weigh(e, j)], add)), unroll=unroll),
+        *each(lambda e: [] if common or mean.size.value == 1 else divide(e), finish),
     ]
 
 
@@ -365,5 +471,5 @@ def _moved(
     gain = call("mul", call("mul", change, change, real), Load(weight, ZERO), real)
     return [
         Store(mean, at, call("add", Load(mean, at), call("mul", change, Load(fraction, ZERO), dtype), dtype)),
-        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
+        Store(m2, at, call("add", Load(m2, at), call("add", other_m2, gain, real), real)),
     ]

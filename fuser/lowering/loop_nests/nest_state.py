@@ -38,7 +38,7 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
-    `group` (ExpSum) are the values that a thread collects before it folds them.
+    `group` are the values that a thread collects before it folds them (ExpSum), or between the mean and the squares (Welford).
     """
 
     depth: int

@@ -13,15 +13,16 @@ from fuser.ir.fusion import (
     Reduction,
     Resize,
     Scan,
+    Tensor,
     Welford,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
+from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
-from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_element
+from fuser.lowering.combiners.exp_sum import HeldGroup, exp_sum_combine, exp_sum_element
 from fuser.lowering.combiners.welford import shifted_add, welford_add, welford_combine, welford_join
 from fuser.lowering.loop_nests.displaced_reads import result_index
 from fuser.lowering.loop_nests.indexing import Indexer
@@ -119,7 +120,11 @@ class NestStatements(NestVectors):
         if step is not None and step.shift is not None and expr.partial is None:
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
-            return shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)
+            kept: list[Stmt] = []
+            if accumulator.group is not None:
+                kept = [self._kept_value(accumulator.group, expr.input, value, indexer)]
+                value = Load(accumulator.group.values, self._offset(indexer, accumulator.group.axes, expr.input))
+            return [*kept, *shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)]
         if expr.partial is None:
             return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
@@ -156,9 +161,13 @@ class NestStatements(NestVectors):
             return exp_sum_combine(accumulator.buffers, offset, (x, self._read(expr.partial, indexer)), name)
         if group is None:
             return exp_sum_element(accumulator.buffers, offset, x, name)
-        at = self._offset(indexer, group.axes, expr.input)
-        self._check_register_index(group.values, at, expr.input)
-        return [Store(group.values, at, x)]
+        return [self._kept_value(group, expr.input, x, indexer)]
+
+    def _kept_value(self, group: HeldGroup, t: Tensor, x: Value, indexer: Indexer) -> Stmt:
+        """The store of a value of `t` that a thread collects."""
+        at = self._offset(indexer, group.axes, t)
+        self._check_register_index(group.values, at, t)
+        return Store(group.values, at, x)
 
     def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
         """Which of a thread's partials is read, if all are joined from the first to the last; else None."""

@@ -1,21 +1,25 @@
 """Statistics in loop nests: what a thread adds up, what threads join, and when means and squares come of it.
 
-A thread has sums of differences from a value of its own; threads join means and squares (`combiners/welford.py`).
+A thread has sums of differences from a value of its own; threads join means and squares (`combiners/welford.py`). Where the
+values of a thread are in registers it visits them twice: squares are of differences from its mean.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType
-from fuser.ir.fusion import Split, Welford, tensor_outputs
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.fusion import Pointwise, Split, Tensor, TensorExpr, Welford, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Buffer, Cast, For, Load, Stmt, Store, Value
+from fuser.ir.kernel import Buffer, Cast, For, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.combiners.welford import WelfordStep, temporary
-from fuser.lowering.loop_nests.nest_state import Nest, is_one
+from fuser.lowering.combiners.exp_sum import MAX_GROUP
+from fuser.lowering.combiners.welford import WelfordStep, add_deviation, centre, settle_deviations, temporary
+from fuser.lowering.loop_nests.indexing import Indexer
+from fuser.lowering.loop_nests.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.loop_nests.nest_values import NestValues
 
 MAX_REGISTER_ELEMENTS = 4096
@@ -55,27 +59,101 @@ class NestStatistics(NestValues):
             temporary(f"{leader}_fraction", real),
             temporary(f"{leader}_weight", real),
             Buffer(f"{leader}_shift", mean.dtype, MemoryType.local, mean.size) if expr.partial is None else None,
+            self._values_in_registers(leader, depth) if expr.partial is None else 0,
         )
 
-    def _own_element(self, leader: str, depth: int, nest: Nest) -> tuple[dict[Group, Int], list[tuple[Symbol, Int]]]:
+    def _values_in_registers(self, leader: str, depth: int) -> int:
+        """How many values of an element a thread reduces in the loops from `depth` on, if they are still there, or can be kept,
+        behind those; else 0, as of no loop."""
+        expr = self.exprs[leader]
+        assert isinstance(expr, Welford)
+        loops = self._serial_axes(leader, depth)
+        if not all(g.extent.is_const for _, g in loops):
+            return 0
+        most = MAX_REGISTER_ELEMENTS if self._is_there_behind(expr.input, depth) else MAX_GROUP
+        of_element = math.prod(g.extent.value for is_reduction, g in loops if is_reduction)
+        # Of two values, squares of the difference from the first are twice too large at most.
+        return of_element if of_element > 2 and math.prod(g.extent.value for _, g in loops) <= most else 0
+
+    def _holds_values(self, leader: str, depth: int) -> bool:
+        """Whether a thread keeps its values for a second visit."""
+        expr = self.exprs[leader]
+        return (
+            isinstance(expr, Welford)
+            and expr.partial is None
+            and (self._counts_together(leader, depth) or self._counts_apart(leader, depth))
+            and self._values_in_registers(leader, depth) > 0
+            and not self._is_there_behind(expr.input, depth)
+        )
+
+    def _is_there_behind(self, t: Tensor, depth: int) -> bool:
+        """Whether a value can be read behind the loops from `depth` on: from registers outside of them, or cast from such."""
+        leader = self.leaders.get(t.name)
+        if leader is None:
+            return False
+        if self.context.state(t.name).memory is MemoryType.local and self.sharing.positions[leader] <= depth:
+            return True
+        source = _cast_of(self.exprs[leader])
+        return source is not None and self._is_there_behind(source, depth)
+
+    def _read_behind(self, t: Tensor, depth: int, indexer: Indexer) -> Value:
+        """The value of `_is_there_behind`."""
+        leader = self.leaders[t.name]
+        source = _cast_of(self.exprs[leader])
+        if source is None or self.sharing.positions[leader] <= depth:
+            return self._read(t, indexer)
+        return Cast(self._read_behind(source, depth, indexer), t.dtype)
+
+    def _deviations(self, leader: str, accumulator: Accumulator, nest: Nest) -> list[Stmt]:
+        """The second visit of the values of a thread: differences from about their means, and their squares."""
+        expr, depth, step = self.exprs[leader], accumulator.depth, accumulator.step
+        assert isinstance(expr, Welford)
+        assert step is not None
+        assert step.shift is not None
+        # The first values have served.
+        left, over = step.shift, self._over(accumulator.buffers[0].size)
+        indices, opened = self._own_elements(leader, depth, nest, reduced=True)
+        indexer = self._indexer(indices)
+        group = accumulator.group
+        x = (
+            self._read_behind(expr.input, depth, indexer)
+            if group is None
+            else Load(group.values, self._offset(indexer, group.axes, expr.input))
+        )
+        at = self._offset(indexer, accumulator.axes, expr.mean)
+        stmts = add_deviation(accumulator.buffers, left, at, x, f"{leader}_w{self._next()}")
+        stmts = self._predicated(stmts, self._predicates(leader, self.context.loops(leader), indexer))
+        for i, extent, parallel in reversed(opened):
+            is_tested_once = parallel is ParallelType.unswitch
+            stmts = list[Stmt]([For(i, ZERO, extent, ONE, tuple(stmts), unroll=True, unswitch=is_tested_once)])
+        return [
+            *centre(accumulator.buffers, step, over),
+            *over(lambda e: [Store(left, e, Literal(0.0, left.dtype), Role.initialise)]),
+            *stmts,
+            *settle_deviations(accumulator.buffers, left, step, over),
+        ]
+
+    def _own_elements(
+        self, leader: str, depth: int, nest: Nest, *, reduced: bool
+    ) -> tuple[dict[Group, Int], list[tuple[Symbol, Int, ParallelType]]]:
         """Indices of the kept axes for one of the results that a thread has at `depth`, and the loops over those, slowest
-        first."""
+        first; with `reduced`, of all axes for one of the values that it reduces."""
         state = self.context.state(leader)
         indices = dict(nest.indices)
-        opened: list[tuple[Symbol, Int]] = []
+        opened: list[tuple[Symbol, Int, ParallelType]] = []
         for axis, group in list(zip(state.loop, self.context.loops(leader), strict=True))[depth:]:
             p = state.parallel_type(axis)
-            if axis.is_reduction:
+            if axis.is_reduction and not reduced:
                 continue
             if p in THREAD_TYPES:
                 indices[group] = ZERO if group.is_broadcast else self.context.thread_index(p)
-            elif is_one(group.extent):
+            elif is_one(group.extent) or (axis.is_reduction and group.is_broadcast):
                 indices[group] = ZERO
             else:
                 i = self._new_symbol(group.extent)
                 self._unrolled.add(i)
                 indices[group] = i
-                opened.append((i, group.extent))
+                opened.append((i, group.extent, p))
         return indices, opened
 
     def _counts_together(self, leader: str, depth: int) -> bool:
@@ -154,3 +232,9 @@ class NestStatistics(NestValues):
 def accumulator_dtype(dtype: DataType) -> DataType:
     """What partial results are held in: Float for the narrow floats, so that only the result is rounded."""
     return compute_dtype(dtype) if dtype.is_reduced_float else dtype
+
+
+def _cast_of(expr: TensorExpr) -> Tensor | None:
+    """What is cast, if nothing else is done."""
+    source = expr.inputs[0] if isinstance(expr, Pointwise) and expr.op == "cast" else None
+    return source if isinstance(source, Tensor) else None

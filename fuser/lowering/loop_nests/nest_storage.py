@@ -49,7 +49,9 @@ class NestStorage(NestStatistics):
                     stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
         group = self.accumulators[leader].group if leader in self.accumulators else None
         if group is not None and group.depth == depth:
-            stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
+            stmts.append(Allocate(group.values))
+            if isinstance(expr, ExpSum):
+                stmts += self._fill(group.values, self._identities(expr)[0])
         if leader in self.scans:
             stmts += self._open_scan(leader, self.scans[leader], depth)
         position = self.sharing.positions[leader]
@@ -113,10 +115,12 @@ class NestStorage(NestStatistics):
         return accumulator
 
     def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
-        """The innermost loops of an ExpSum whose values a thread can hold; None where that is one, or a pair to join."""
+        """The innermost loops whose values a thread can hold: of an ExpSum, and of a Welford whose values nothing else holds.
+
+        None where that is one value, or a partial to join.
+        """
         start = self._group_depth(leader)
-        expr = self.exprs[leader]
-        if start is None or not isinstance(expr, ExpSum):
+        if start is None:
             return None
         kept = accumulator.buffers[0].size.value
         axes, running = list(accumulator.axes), kept
@@ -128,8 +132,12 @@ class NestStorage(NestStatistics):
         return HeldGroup(start, values, tuple(axes), kept)
 
     def _group_depth(self, leader: str) -> int | None:
-        """Depth of the loops whose values an ExpSum holds before it folds them: not those over nothing."""
+        """Depth of the loops whose values are held: before an ExpSum folds them, not of those over nothing; until a Welford has
+        their mean."""
         expr = self.exprs[leader]
+        if isinstance(expr, Welford):
+            depth = self._accumulator_depth(leader)
+            return depth if self._holds_values(leader, depth) else None
         if not isinstance(expr, ExpSum) or expr.partial is not None:
             return None
         state, loops = self.context.state(leader), self.context.loops(leader)
@@ -182,7 +190,11 @@ class NestStorage(NestStatistics):
         if accumulator is None:
             return []
         stmts: list[Stmt] = []
-        if accumulator.group is not None and accumulator.group.depth == depth:
+        if (
+            isinstance(self.exprs[leader], ExpSum)
+            and accumulator.group is not None
+            and accumulator.group.depth == depth
+        ):
             name = f"{leader}_g{self._next()}"
             stmts += exp_sum_group(
                 accumulator.buffers,
@@ -201,7 +213,10 @@ class NestStorage(NestStatistics):
             stmts.append(scan.collective)
         step = accumulator.step
         if step is not None and step.shift is not None:
-            stmts += unshift(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
+            if step.visited_twice:
+                stmts += self._deviations(leader, accumulator, nest)
+            else:
+                stmts += unshift(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
@@ -293,14 +308,14 @@ class NestStorage(NestStatistics):
         """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
         state = self.context.state(leader)
         kept = [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
-        indices, opened = self._own_element(leader, accumulator.depth, nest)
+        indices, opened = self._own_elements(leader, accumulator.depth, nest, reduced=False)
         indexer = self._indexer(indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
         if partial.dtype is not target.buffer.dtype:
             value = Cast(value, target.buffer.dtype)
         stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
         stmts = self._guarded([stmt], indexer, kept, leader, target)
-        for i, extent in reversed(opened):
+        for i, extent, _ in reversed(opened):
             nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
             stmts = nested
         return stmts

@@ -103,14 +103,14 @@ def check(
 
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(
-    ("rows", "at_once", "side_by_side"), [(9, 3, 3), (19, 2, 4), (7, 7, 1), (5, 1, 20), (21, 2, 20)]
+    ("rows", "at_once", "side_by_side"), [(9, 3, 3), (19, 2, 4), (7, 7, 1), (5, 1, 20), (21, 2, 15)]
 )
 @pytest.mark.parametrize(("sharing", "threads", "vector"), [(2, 32, 1), (4, 32, 4), (8, 16, 2), (2, 64, 1)])
 def test_columns_over_a_cluster(
     define: Definition, rows: int, at_once: int, side_by_side: int, sharing: int, threads: int, vector: int
 ) -> None:
-    if threads * side_by_side > 1024:
-        pytest.skip("no block is so large")
+    if threads * side_by_side > 640:
+        pytest.skip("a thread of so large a block has too few registers")
     check(
         define, rows, 236, sharing=sharing, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once
     )
