@@ -246,14 +246,15 @@ class _State:
     def _resize(self, expr: Resize) -> Array:
         array = self.tensors[expr.input.name]
         fill = 0 if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
-        result = np.full(self.shape(expr.output), fill, expr.output.dtype.numpy)
+        shape = tuple(self.binding.extent(d.extent) for d in expr.output.produced)
+        result = np.full(shape, fill, expr.output.dtype.numpy)
         targets: list[slice] = []
         for d, w in enumerate(expr.windows):
             positions, places = self._places(w)
             targets.append(slice(positions.start, positions.stop))
             array = np.take(array, places, axis=d)
         result[tuple(targets)] = array
-        return result
+        return result.reshape(self.shape(expr.output))
 
     def _places(self, window: Window) -> tuple[range, Array]:
         """Indices of the result that lie in a window, and where their elements are found."""

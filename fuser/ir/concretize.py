@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from fuser.errors import InputRuntimeError
+from fuser.ir.dim_pairs import position_pairs
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
@@ -71,6 +72,7 @@ from fuser.ir.memoized import memoized
 from fuser.ir.output_layout import output_stride_order
 from fuser.ir.reshape_dims import Resolution, resolve
 from fuser.ir.scans import SCANS
+from fuser.ir.tensors import IterDomain, place_in_root
 from fuser.ir.user_names import extent_text, value_name
 from fuser.ir.views import view_chain, viewed
 
@@ -90,7 +92,7 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
             case Expand():
                 found.update({(e, ONE): None for e in _expanded_extents(expr) if e is not None and not e.is_const})
             case Resize():
-                sizes = list(zip(expr.input.visible, expr.output.visible, strict=True))
+                sizes = list(zip(expr.input.visible, expr.output.produced, strict=True))
                 made = [(a, b.extent) for a, b in sizes if b.extent is not a.extent and not b.extent.is_const]
                 found.update({(e, ONE): None for _, e in made})
                 if expr.fill is None:
@@ -391,7 +393,9 @@ class _Rebuild:
                 return (b.cat([get[t] for t in expr.inputs], expr.dim, [self._extent(e) for e in expr.bounds]),)
             case Gather():
                 self._named(expr.output.name)
-                return (b.gather(expr.kind, get[expr.input], get[expr.index], expr.dim),)
+                windows = [self._window(w) for w in expr.windows]
+                seen = [self._extent(d.extent) for _, d in position_pairs(expr, expr.input, expr.output)]
+                return (b.gather(expr.kind, get[expr.input], get[expr.index], expr.dim, windows, seen),)
             case Full():
                 self._named(expr.output.name)
                 sizes = [d.extent for d in expr.output.logical]
@@ -439,15 +443,16 @@ class _Rebuild:
         windows: list[Window] = []
         extents: list[Int] = []
         wholes: list[bool] = []
-        for a, b, new, w in zip(expr.input.visible, expr.output.visible, source.visible, expr.windows, strict=True):
-            wholes.append(expr.fill is None and (b.extent, a.extent) in self.equal and b.extent not in self.ones)
+        for a, b, new, w in zip(expr.input.visible, expr.output.produced, source.visible, expr.windows, strict=True):
+            takes_all = expr.fill is None and not w.pieces and (b.extent, a.extent) in self.equal
+            wholes.append(takes_all and b.extent not in self.ones)
             if wholes[-1]:
                 windows.append(Window(ZERO, ZERO, new.extent))
                 extents.append(new.extent)
                 continue
             # A dim of an input goes by its symbol, though that is 1 elsewhere: a window ends where its dim does.
             end = new.extent if w.end is a.extent else self._extent(w.end)
-            windows.append(Window(self._extent(w.offset), self._extent(w.begin), end))
+            windows.append(replace(self._window(w), end=end))
             extents.append(new.extent if a.extent is b.extent else self._extent(b.extent))
             if expr.fill is not None:
                 self.builder.require_padded(len(extents) - 1, extents[-1])
@@ -457,9 +462,15 @@ class _Rebuild:
             (None, None) if whole else (self._resolved(first), self._resolved(second))
             for whole, (first, second) in zip(wholes, expr.scalars or [(None, None)] * len(wholes), strict=True)
         ]
-        return self.builder.resize(
-            source, windows, extents, None if expr.fill is None else self._operand(expr.fill), scalars
-        )
+        fill = None if expr.fill is None else self._operand(expr.fill)
+        parts: dict[IterDomain, list[Int]] = {d: [] for d in expr.output.produced}
+        for d in expr.output.visible:
+            parts[place_in_root(d)[0]].append(self._extent(d.extent))
+        return self.builder.resize(source, windows, extents, fill, scalars, tuple(parts.values()))
+
+    def _window(self, w: Window) -> Window:
+        pieces = tuple((self._extent(first), self._extent(offset)) for first, offset in w.pieces)
+        return Window(self._extent(w.offset), self._extent(w.begin), self._extent(w.end), pieces)
 
     def _resolved(self, scalar: Scalar | None) -> Scalar | None:
         return None if scalar is None else self._operand(scalar)

@@ -111,7 +111,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
         case Reshape():
             return "Reshape", expr.is_resolved, _extents(expr.output, expr.extents, numbers), operands
         case Resize():
-            return "Resize", _windows(expr, numbers), operands
+            parts = tuple(d.extent.value if d.extent.is_const else -1 for d in expr.output.visible)
+            return "Resize", _windows(expr, numbers), parts if expr.output.root is not None else (), operands
         case Cat():
             return "Cat", expr.dim, tuple(b.value if b.is_const else -1 for b in expr.bounds), operands
         case Gather():
@@ -145,7 +146,7 @@ def _windows(expr: Resize, numbers: dict[Val, int]) -> tuple[object, ...]:
             tuple(e.value if e.is_const else -1 for e in (*w.seams, d.extent)),
             tuple(None if s is None else _operand(s, numbers) for s in pair),
         )
-        for w, d, pair in zip(expr.windows, expr.output.visible, given, strict=True)
+        for w, d, pair in zip(expr.windows, expr.output.produced, given, strict=True)
     )
 
 

@@ -155,6 +155,8 @@ class Window:
 class Resize:
     """Slices, pads and what they compose to: a window of the input, `fill` around it. A roll has windows of two pieces.
 
+    Windows are those of `output.produced`. A dim of these that is split, into dims of the result, is the root of them.
+
     fill      None where every window spans the result
     scalars   (start, end) of each sliced dim, (left, right) of each padded one: the scalars these were given as, None for
               constants

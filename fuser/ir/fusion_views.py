@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
@@ -201,13 +202,17 @@ class ViewBuilder(ValueBuilder):
         extents: Sequence[Int],
         fill: Scalar | None,
         scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+        parts: Sequence[Sequence[Int]] = (),
     ) -> Tensor:
         """A window of the input per dim, in a result of the given extents; see Resize.
 
-        A dim of one stored element stays one where its window spans the result.
+        A dim of one stored element stays one where its window spans the result. `parts`: per dim, the extents of those that
+        the result has in its place.
         """
         dims = [_windowed(*given) for given in zip(tensor.visible, windows, extents, strict=True)]
         output = self.tensor(tensor.dtype, dims)
+        if any(len(p) > 1 for p in parts):
+            output = _split(output, parts)
         self.exprs.append(Resize(tensor, output, tuple(windows), fill, tuple(scalars)))
         return output
 
@@ -312,6 +317,19 @@ class ViewBuilder(ValueBuilder):
         output = self.tensor(tensor.dtype, dims)
         self.exprs.append(Gather(kind, tensor, index, output, dim, tuple(windows)))
         return output
+
+
+def _split(tensor: Tensor, parts: Sequence[Sequence[Int]]) -> Tensor:
+    """The tensor with parts of its dims in their places."""
+    dims = [
+        part
+        for d, p in zip(tensor.visible, parts, strict=True)
+        for part in (transformed(tensor.name, [d], p) if len(p) > 1 else [d])
+    ]
+    contiguity = tuple(None if d.expanded or d.is_broadcast else True for d in dims)
+    return replace(
+        tensor, logical=tuple(dims), root=tensor.logical, stride_order=row_major_order(len(dims)), contiguity=contiguity
+    )
 
 
 def _windowed(d: IterDomain, window: Window, extent: Int) -> tuple[Int, IterKind, bool]:

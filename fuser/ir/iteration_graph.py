@@ -102,13 +102,13 @@ class IterationGraph:
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
         self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
         windows: dict[tuple[object, ...], IterDomain] = {}
-        reshapes: list[Reshape] = []
+        reshapes: list[Reshape | Resize] = []
         for expr in exprs:
             for a, b in paired_dims(expr, resolving=resolving):
                 self._union(a, b)
             if isinstance(expr, (Resize, Gather)):
                 self._join_windows(expr, windows)
-            elif isinstance(expr, Reshape):
+            if isinstance(expr, (Reshape, Resize)) and expr.output.root is not None:
                 reshapes.append(expr)
             outputs = tensor_outputs(expr)
             for sibling in outputs[1:]:
@@ -305,8 +305,8 @@ def paired_dims(expr: TensorExpr, *, resolving: bool) -> tuple[tuple[IterDomain,
     )
 
 
-def _products(expr: Reshape) -> list[tuple[IterDomain, IterDomain, IterDomain]]:
-    """(whole, outer, inner) of each transform between the root and the logical dims of a reshape's result."""
+def _products(expr: Reshape | Resize) -> list[tuple[IterDomain, IterDomain, IterDomain]]:
+    """(whole, outer, inner) of each transform between the root and the logical dims of a result."""
     found: dict[tuple[IterDomain, IterDomain, IterDomain], None] = {}
     pending = list(expr.output.logical)
     while pending:

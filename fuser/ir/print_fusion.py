@@ -215,7 +215,9 @@ def call_text(expr: Expr) -> str:
         case Reshape():
             return f"reshape({operands}, new_shape={_extent_list(expr.output, expr.extents)})"
         case Resize():
-            return _resize_call(expr)
+            if expr.output.root is None:
+                return _resize_call(expr)
+            return f"reshape(fd.ops.{_resize_call(expr)}, new_shape={_extent_list(expr.output, ())})"
         case Cat():
             return f"cat([{operands}], dim={expr.dim}, manual_padding=True)"
         case Gather():
@@ -251,7 +253,7 @@ def _resize_call(expr: Resize) -> str:
     """A slice, a pad, or what a pass made of both: a pad of a slice."""
     source = printed_name(expr.input)
     dims = [
-        (a.extent, b.extent, w) for a, b, w in zip(expr.input.visible, expr.output.visible, expr.windows, strict=True)
+        (a.extent, b.extent, w) for a, b, w in zip(expr.input.visible, expr.output.produced, expr.windows, strict=True)
     ]
     given = expr.scalars or ((None, None),) * len(dims)
     for d, (_, size, window) in enumerate(dims):

@@ -18,6 +18,8 @@ from fuser.ir.fusion import (
     Pointwise,
     Reducing,
     Reduction,
+    Reshape,
+    Resize,
     Split,
     Tensor,
     TensorExpr,
@@ -176,10 +178,17 @@ class TensorVerbs(ScheduledFusion):
         )
         axes, leaves = self._clone_axes(state.loop, leaves)
         self._add_state(before, axes, state, leaves)
+        shown = tensor.visible
+        if isinstance(expr, (Reshape, Resize)) and tensor.root is not None:
+            # What is made of the dims of the operand is the new tensor: this one only has its dims.
+            shown = self._copy_dims(name, shown, keep_reduction=False)
+            loop, made = self._clone_axes(state.loop, dict(zip(tensor.visible, shown, strict=True)))
+            state.parallel = {made[a]: p for a, p in state.parallel.items()}
+            state.loop = loop
         after = Tensor(
             name,
             tensor.dtype,
-            tensor.visible,
+            shown,
             tensor.stride_order,
             tensor.contiguity,
             None,
@@ -219,12 +228,15 @@ class TensorVerbs(ScheduledFusion):
         if len(chosen) != len(wanted):
             raise SchedulingError(f"cannot recompute {name}: a listed use is not among its uses")
         result = self.new_name(name, "recompute")
-        logical = self._copy_dims(result, tensor.logical, keep_reduction=True)
-        self.recomputed += zip(tensor.logical, logical, strict=True)
+        produced = self._copy_dims(result, tensor.produced, keep_reduction=True)
+        leaves = dict(zip(tensor.produced, produced, strict=True))
+        logical = tuple(self._clone_axes(tensor.logical, leaves)[0])
+        self.recomputed += zip(tensor.produced, produced, strict=True)
         order = row_major_order(len(logical))
         dense = tuple(None if d.is_broadcast else True for d in logical)
-        copy = Tensor(result, tensor.dtype, logical, order, dense, location=tensor.location)
-        axes, leaves = self._clone_axes(state.loop, dict(zip(tensor.logical, logical, strict=True)))
+        root = produced if tensor.root is not None else None
+        copy = Tensor(result, tensor.dtype, logical, order, dense, root, location=tensor.location)
+        axes, leaves = self._clone_axes(state.loop, leaves)
         new = self._add_state(copy, axes, state, leaves)
         new.cache_op, new.op_type = state.cache_op, state.op_type
         chosen_ids = set(map(id, chosen))

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import lru_cache
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import Int, ceil_div
+from fuser.ir.integers import ONE, Int, ceil_div
 from fuser.records import record
 from fuser.source_location import SourceLocation
 
@@ -133,6 +133,15 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"{self.name}[{', '.join(map(repr, self.logical))}]"
+
+
+def place_in_root(d: IterDomain) -> tuple[IterDomain, Int]:
+    """The root that a dim is a part of, and elements of that from one index of the dim to the next."""
+    elements = ONE
+    while isinstance(made := d.definition, Split):
+        elements = elements * made.factor if made.outer is d else elements
+        d = made.source
+    return d, elements
 
 
 @lru_cache(maxsize=1 << 12)

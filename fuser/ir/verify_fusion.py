@@ -29,6 +29,7 @@ from fuser.ir.fusion import (
     IterKind,
     Reducing,
     Reshape,
+    Resize,
     Scalar,
     Tensor,
     Val,
@@ -209,5 +210,5 @@ class _Check(ExprRules):
         for v in outputs:
             self._define(v)
             if isinstance(v, Tensor):
-                self._tensor(v, is_reduced=is_reduction, is_reshaped=isinstance(expr, Reshape))
+                self._tensor(v, is_reduced=is_reduction, is_reshaped=isinstance(expr, (Reshape, Resize)))
         self._meets(expr)

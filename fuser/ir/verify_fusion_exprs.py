@@ -164,12 +164,12 @@ class ExprRules(DimRules):
     def _resize(self, expr: Resize) -> None:
         source, output, windows = expr.input, expr.output, expr.windows
         self._keeps_dtype(source, output)
-        fits = len(windows) == source.ndim == output.ndim and len(expr.scalars) in (0, output.ndim)
+        fits = len(windows) == source.ndim == len(output.produced) and len(expr.scalars) in (0, source.ndim)
         if not self._ranks(output, fits, f"{len(windows)} windows"):
             return
         self._pairs(expr, source, output, lambda a, b: a.kind is b.kind)
         self._displaced(expr, source, output)
-        for window, a, d in zip(windows, source.visible, output.visible, strict=True):
+        for window, a, d in zip(windows, source.visible, output.produced, strict=True):
             spans = window.begin is ZERO and self._same(window.end) is self._same(d.extent)
             if expr.fill is None and not spans:
                 self._find(f"{output.name}: nothing fills what is outside of {window} in dim {d!r}", output)

@@ -489,7 +489,9 @@ class _Hoist:
         return None if inner is None else self._made(self.builder.expand(inner, wanted))
 
     def _composed(self, expr: Resize, frame: Frame, expands: bool) -> Tensor | None:
-        """A window of a window: offsets add, and the inner fill surrounds what both leave."""
+        """A window of a window: offsets add, and the inner fill surrounds what both leave. None of parts of what that moved."""
+        if expr.output.root is not None:
+            return None
         windows: list[Window] = []
         for outer, inner, made, extent in zip(
             frame.windows, expr.windows, expr.output.visible, frame.extents, strict=True

@@ -7,15 +7,22 @@ dims they are made of.
     Before: t1 = exp(t0[n, 256]);  t2 = reshape(t1, [n, 32, 8]);  t3 = max(t2, [2])
     After:  t4 = reshape(t0, [n, 32, 8]);  t1 = exp(t4);  t3 = max(t1, [2])
 
-A reshape whose sides have no common parts ([4, 6] -> [6, 4]), or would cut a dim that is read at other indices (a slice, a
-gather, a scan), stays where it is: segments end there, and it is a view of what the one before leaves in memory.
+A slice, a pad or a roll of an input gives parts of a dim that is whole in the input: what is read is found from all of them.
+
+    Before: t1 = slice(t0[n, 197], 1:197);  t2 = reshape(t1, [n, 14, 14])
+    After:  t2 = slice(t0, 1:197), its second dim split into [14, 14]                      one Resize
+
+A reshape whose sides have no common parts ([4, 6] -> [6, 4]), or would cut a dim that is read of something computed at other
+indices (a slice, a gather, a scan), stays where it is: segments end there, and it is a view of what the one before leaves in
+memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from fuser.ir.dim_pairs import dim_pairs, displaced_dims
+from fuser.ir.dim_pairs import dim_pairs, displaced_dims, position_pairs
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
@@ -41,6 +48,7 @@ from fuser.ir.fusion import (
     Scan,
     Squeeze,
     Tensor,
+    TensorExpr,
     Welford,
     Window,
     memory_order,
@@ -71,10 +79,11 @@ class Parts:
         whole: set[IterDomain] = set()
         relations: list[tuple[Reshape, list[IterDomain], list[IterDomain]]] = []
         for e in fusion.tensor_exprs:
-            whole.update(_whole_dims(e))
+            is_read = isinstance(e, Resize) and e.input in fusion.inputs
+            whole.update(_whole_dims(e) if not is_read else ())
             for source in tensor_inputs(e):
                 for result in tensor_outputs(e):
-                    for a, b in dim_pairs(e, source, result):
+                    for a, b in dim_pairs(e, source, result) if not is_read else _kept_pairs(e):
                         if not a.is_broadcast and not b.is_broadcast:
                             self._parent[self._find(a)] = self._find(b)
             if isinstance(e, Reshape) and e.is_resolved:
@@ -181,10 +190,22 @@ def _simplicity(e: Int) -> tuple[bool, int, str]:
     return not e.is_const, e.weight, e.order
 
 
+def _kept_pairs(e: TensorExpr) -> list[tuple[IterDomain, IterDomain]]:
+    """The dims that a read of an input takes as they are."""
+    assert isinstance(e, Resize)
+    return [
+        (a, b)
+        for a, b, w in zip(e.input.visible, e.output.produced, e.windows, strict=True)
+        if a.extent is b.extent and not w.moves and w.begin is ZERO and w.end is b.extent
+    ]
+
+
 def _whole_dims(e: Expr) -> list[IterDomain]:
     """Dims that an expr cannot take in parts."""
     found: list[IterDomain] = []
     match e:
+        case Gather() if e.windows:
+            found += [d for pair in position_pairs(e, e.input, e.output) for d in pair]
         case Gather(kind=GatherKind.index_select):
             # The dims of the index, and those beside the gathered one, are dims of the result as they are.
             found += e.input.visible[e.dim : e.dim + 1]
@@ -369,7 +390,7 @@ class _Rebuild:
             case Reshape():
                 return (self._reshape(expr),)
             case Resize():
-                return (self._resize(expr),)
+                return (self._read(expr) if expr.input in self.fusion.inputs else self._resize(expr),)
             case Cat():
                 parts = [self._fitting(t, expr.output.visible) for t in expr.inputs]
                 self._named(expr.output)
@@ -377,7 +398,8 @@ class _Rebuild:
             case Gather():
                 self._named(expr.output)
                 dim = self._position(expr.input.visible, expr.dim)
-                return (b.gather(expr.kind, new[expr.input], new[expr.index], dim),)
+                extents = [d.extent for _, d in position_pairs(expr, expr.input, expr.output)]
+                return (b.gather(expr.kind, new[expr.input], new[expr.index], dim, expr.windows, extents),)
             case Full():
                 dims = expr.output.visible
                 self._named(expr.output)
@@ -421,6 +443,29 @@ class _Rebuild:
         b = self.builder
         return b.random(expr.distribution, expr.parameters, self._extents(dims), expr.output.dtype, given, state)
 
+    def _read(self, expr: Resize) -> Tensor:
+        """A window of an input: dims that are moved are whole there, and may be parts in the result."""
+        kept = _kept_pairs(expr)
+        dims = [
+            (self.parts.shared(a), None) if (a, b) in kept else ([a.extent], b)
+            for a, b in zip(expr.input.visible, expr.output.visible, strict=True)
+        ]
+        source = self._seen(expr.input, [seen for seen, _ in dims], to_parts=True)
+        windows: list[Window] = []
+        extents: list[Int] = []
+        parts: list[Sequence[Int]] = []
+        given: list[tuple[Scalar | None, Scalar | None]] = []
+        scalars = expr.scalars or ((None, None),) * len(dims)
+        for (seen, moved), window, pair in zip(dims, expr.windows, scalars, strict=True):
+            for _ in seen:
+                whole = source.visible[len(extents)].extent
+                extents.append(whole if moved is None else moved.extent)
+                windows.append(Window(ZERO, ZERO, whole) if moved is None else window)
+                parts.append((extents[-1],) if moved is None else self.parts.of(moved))
+                given.append(pair if len(seen) == 1 else (None, None))
+        self._named(expr.output)
+        return self.builder.resize(source, windows, extents, expr.fill, given, parts)
+
     def _resize(self, expr: Resize) -> Tensor:
         source = self._fitting(expr.input, expr.output.visible)
         windows: list[Window] = []
@@ -433,7 +478,7 @@ class _Rebuild:
                 is_whole = len(parts) > 1 or w.end is d.extent
                 kept = w if len(parts) == 1 else Window(ZERO, ZERO, extents[-1])
                 # A window that reaches the end of the dim does so by whatever name: nothing is tested for it.
-                windows.append(Window(kept.offset, kept.begin, extents[-1]) if is_whole else kept)
+                windows.append(replace(kept, end=extents[-1]) if is_whole else kept)
         given = [
             pair if len(self.parts.of(d)) == 1 else (None, None)
             for d, pair in zip(expr.output.visible, expr.scalars or ((None, None),) * expr.output.ndim, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,13 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.errors import SchedulingError
+from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Reshape, Resize
 from fuser.ir.integers import Int, const, symbol
 from fuser.ir.reshape_dims import Run, resolve
+from fuser.ir.verify_fusion import verify_fusion
+from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import common_parts, split_reshaped_dims
 from tests.frontend.building import define, evaluate
 
@@ -466,3 +471,102 @@ def test_several_extents_with_a_constant_product_are_known() -> None:
     check(fd, *arrays)
     # Other shapes with that product are other programs.
     check(fd, values(5, 6, 8), values(6, 5, 8))
+
+
+def rolled(o: Any, x: Any, shift: int, axis: int) -> Any:
+    """torch.roll(x, -shift, axis)."""
+    starts, ends = [0] * x.ndim, [x.size(d) for d in range(x.ndim)]
+    later, sooner = [[shift if d == axis else e for d, e in enumerate(known)] for known in (starts, ends)]
+    return o.cat([o.slice(x, later, ends), o.slice(x, starts, sooner)], axis)
+
+
+def centered(o: Any, x: Any) -> Any:
+    return x - o.max(x, -1, True)
+
+
+READS: dict[str, Callable[[Any, Any], Any]] = {
+    "a window partition of a roll": lambda o, x: (
+        rolled(o, rolled(o, x, 3, 1), 2, 2).reshape(2, 3, 4, 2, 3, 8).permute(0, 1, 3, 2, 4, 5) * 2.0
+    ),
+    "patches behind a first token": lambda o, x: o.exp(o.slice(x, [0, 3, 0, 0], [2, 12, 6, 8])).reshape(2, 3, 3, 6, 8),
+    "heads of a part": lambda o, x: o.slice(x, [0, 0, 0, 4], [2, 12, 6, 8]).reshape(2, 12, 6, 2, 2) * 2.0,
+    "heads of two parts": lambda o, x: o.mul(*(o.slice(x, [0, 0, 0, k], [2, 12, 6, k + 4]) for k in (0, 4))).reshape(
+        2, 12, 6, 2, 2
+    ),
+    "a filled part": lambda o, x: o.pad(x, [0, 0, 0, 0, 1, 3]).reshape(2, 4, 4, 6, 8) * 2.0,
+    "a sum over a part": lambda o, x: o.sum(o.slice(x, [0, 3, 0, 0], [2, 12, 6, 8]).reshape(2, 3, 3, 6, 8), [2]),
+    "a part of rows": lambda o, x: centered(o, o.slice(x, [0, 0, 0, 4], [2, 12, 6, 8]).reshape(2, 12, 6, 2, 2)),
+    "an output": lambda o, x: o.slice(x, [0, 3, 0, 0], [2, 12, 6, 8]).reshape(2, 3, 3, 6, 8),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", READS)
+def test_what_is_read_of_an_input_is_cut(name: str, symbolic: bool) -> None:
+    """The result of a window is parts of dims that are whole in the input: one kernel reads and computes it."""
+    x = np.random.default_rng(0).integers(-3, 4, (2, 12, 6, 8)).astype(np.float64)
+    with FusionDefinition() as fd:
+        given = fd.define_tensor([-1] * 4 if symbolic else list(x.shape), True, D.Double)
+        fd.add_output(READS[name](fd.ops, given))
+    check(fd, x, tolerance=1e-12)
+    assert len(kernels(fd, x)) == 1
+
+
+@pytest.mark.parametrize("name", READS)
+def test_values_of_what_is_read_are_the_same_after_the_pass(name: str) -> None:
+    x = np.arange(2 * 12 * 6 * 8, dtype=np.float64).reshape(2, 12, 6, 8) / 500
+    with FusionDefinition() as fd:
+        fd.add_output(READS[name](fd.ops, fd.define_tensor(list(x.shape), True, D.Double)))
+    assert fd.fusion is not None
+    before = join_pieces(fd.fusion.ir_fusion)
+    after = split_reshaped_dims(before)
+    verify_fusion(after)
+    np.testing.assert_array_equal(evaluate_fusion(after, [x])[0], evaluate_fusion(before, [x])[0])
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_roll_of_a_value_seen_as_other_dims(axis: int) -> None:
+    """Its dims are whole, and its pieces stay."""
+    x = values(2, 12, 6, 8)
+    with FusionDefinition() as fd:
+        y = rolled(fd.ops, fd.define_tensor(list(x.shape), True, D.Float) * 2.0, 3, axis)
+        fd.add_output(y.reshape(2, 3, 4, 6, 2, 4))
+    check(fd, x)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_windows_seen_as_other_dims(seed: int) -> None:
+    """Slices, rolls, pads and sums of parts of an input of any layout, then a dim cut in two, in any order of dims."""
+    rng = random.Random(seed)
+    shape = [rng.choice((2, 3, 7, 8, 12, 16, 24, 33, 60)) for _ in range(rng.randint(2, 3))]
+    axis, dtype = rng.randrange(len(shape)), rng.choice((D.Half, D.Float, D.Double))
+    x = np.random.default_rng(seed).integers(-4, 5, [*shape[:-1], shape[-1] + rng.choice((0, 0, 1, 8))])
+    x = x.astype(dtype.numpy)[..., : shape[-1]]
+    count, symbolic = shape[axis], rng.random() < 0.5
+    with FusionDefinition() as fd:
+        o = fd.ops
+        t = fd.define_tensor([-1] * x.ndim if symbolic else shape, bool(x.flags.c_contiguous), dtype)
+        t = t * 2.0 if rng.random() < 0.3 else t
+
+        def part(begin: int, end: int) -> Any:
+            starts = [begin if d == axis else 0 for d in range(x.ndim)]
+            return o.slice(t, starts, [end if d == axis else n for d, n in enumerate(shape)])
+
+        at = rng.randint(1, count - 1)
+        kind = rng.choice(("slice", "roll", "pad", "two"))
+        match kind:
+            case "slice":
+                made, count = part(at, count), count - at
+            case "roll":
+                made = o.cat([part(at, count), part(0, at)], axis)
+            case "pad":
+                widths = [2 if d == axis else 0 for d in reversed(range(x.ndim)) for _ in "lr"]
+                made, count = o.pad(t, widths), count + 4
+            case _:
+                made, count = part(0, count // 2) + part(count - count // 2, count), count // 2
+        cut = rng.choice([d for d in range(1, count + 1) if count % d == 0])
+        whole = [*shape[:axis], cut, count // cut, *shape[axis + 1 :]]
+        seen = o.permute(o.reshape(made, whole), rng.sample(range(len(whole)), len(whole)))
+        results = (lambda: seen, lambda: seen * 3.0, lambda: o.sum(seen, [0]), lambda: seen - o.max(seen, -1, True))
+        fd.add_output(o.cast(rng.choice(results)(), dtype))
+    check(fd, x)

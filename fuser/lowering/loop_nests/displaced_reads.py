@@ -96,7 +96,7 @@ def window_tests(
     vector would lie across an edge.
     """
     tests: list[Cond] = []
-    for window, d in zip(expr.windows, expr.output.visible, strict=True):
+    for window, d in zip(expr.windows, expr.output.produced, strict=True):
         index = result_index(context, expr.output, d, indexer)
         first = index if lane is None else index.substitute({lane: ZERO})
         begin, end = context.rewrite(window.begin), context.rewrite(window.end)

@@ -103,6 +103,10 @@ def _argument(
         strides[group], dims[group] = s, i
         if s != 0:
             seen *= n if displaced is None else evaluate(d.extent)
+    for d, i, elements in () if displaced is None else displaced.outer:
+        group = graph.group(d)
+        strides[group], dims[group] = described.strides[i] * evaluate(elements), i
+        seen *= evaluate(d.extent) if strides[group] else 1
     return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
 
 

@@ -22,8 +22,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int, Symbol, symbol
+from fuser.ir.integers import ONE, Int, Symbol, symbol
 from fuser.ir.memoized import memoized
+from fuser.ir.tensors import place_in_root
 from fuser.records import record
 
 
@@ -35,12 +36,20 @@ class InputRead:
     dims      per dim of the input, the dim of the loops that it follows; None where gathered elements are no neighbours, and
               where one of them is chosen
     windows   per dim of the input, the window of the slice or pad; empty without one
+    outer     where a dim follows several of the loops, as parts of it: `dims` has the innermost, here are the others, each with
+              the position of the dim of the input, and elements along that from one index to the next
     """
 
     name: str
     tensor: Tensor
     dims: tuple[IterDomain | None, ...]
     windows: tuple[Window, ...] = ()
+    outer: tuple[tuple[IterDomain, int, Int], ...] = ()
+
+    @property
+    def followed(self) -> tuple[IterDomain, ...]:
+        """Every dim of the loops that the read follows."""
+        return (*(d for d in self.dims if d is not None), *(d for d, _, _ in self.outer))
 
 
 def is_displaced(expr: TensorExpr, source: Tensor) -> bool:
@@ -92,7 +101,17 @@ def _displaced_read(e: Resize | Gather) -> InputRead:
     places = list(position_pairs(e, e.input, e.output))
     name = displaced_name(e, e.input)
     if isinstance(e, Resize):
-        return InputRead(name, e.input, tuple(None if _is_chosen(a, b) else b for a, b in places), e.windows)
+        followed: list[IterDomain | None] = [None if _is_chosen(a, b) else b for a, b in places]
+        outer: list[tuple[IterDomain, int, Int]] = []
+        for d in e.output.visible if e.output.root is not None else ():
+            root, elements = place_in_root(d)
+            if root is not d:
+                at = e.output.produced.index(root)
+                if elements is ONE:
+                    followed[at] = d
+                else:
+                    outer.append((d, at, elements))
+        return InputRead(name, e.input, tuple(followed), e.windows, tuple(outer))
     # Neighbours along a dim of the index are gathered from anywhere.
     indexed = {b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast} | {places[e.dim][1]}
     dims = tuple(None if b in indexed or _is_chosen(a, b) else b for a, b in places)

@@ -117,14 +117,13 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     for read in input_reads(segment):
         described = inputs.tensors[read.tensor.name]
         strides = _strides_in_memory(described)
-        mapped = [
-            d for d, dim in enumerate(read.dims) if dim is not None and strides[d] != 0 and graph.group(dim) in groups
-        ]
+        places = [(dim, strides[d]) for d, dim in enumerate(read.dims) if dim is not None]
+        places += [(dim, strides[d] * inputs.evaluate(elements)) for dim, d, elements in read.outer]
+        mapped = [(dim, stride) for dim, stride in places if stride != 0 and graph.group(dim) in groups]
         size = len(mapped) * (1 << 60) + described.numel
         if mapped and size > best_size and not (is_stored and len(mapped) < solid):
             best_size = size
-            order = sorted(mapped, key=lambda d: (-strides[d], d))
-            best = [groups.index(graph.group(dim)) for d in order if (dim := read.dims[d]) is not None]
+            best = [groups.index(graph.group(dim)) for dim, _ in sorted(mapped, key=lambda place: -place[1])]
     if best:
         best = list(dict.fromkeys(best))
         order = [*(d for d in range(len(groups)) if d not in best), *best]

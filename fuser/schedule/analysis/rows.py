@@ -71,7 +71,7 @@ class Rows:
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input lies along all dims of a row."""
         return {g for g in self.reduced if not g.is_broadcast} <= {
-            self.graph.group(d) for d in read.dims if d is not None and not d.is_broadcast
+            self.graph.group(d) for d in read.followed if not d.is_broadcast
         }
 
     def bounds(
@@ -103,12 +103,8 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     def lies_along(dims: Iterable[IterDomain | None]) -> bool:
         return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
 
-    along = [read for read in input_reads(segment) if lies_along(read.dims)]
-    reads = [
-        read
-        for read in along
-        if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
-    ]
+    along = [read for read in input_reads(segment) if lies_along(read.followed)]
+    reads = [read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed)]
     is_single = rows == 1 and not reads
     if is_single:
         reads = along

@@ -14,6 +14,7 @@ from fuser.ir.integer_nodes import Min, Sum
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.tensors import place_in_root
 
 
 def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
@@ -22,11 +23,12 @@ def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[In
     for e in segment.tensor_exprs:
         match e:
             case Resize():
-                found.update(
-                    graph.group(d)
-                    for w, d in zip(e.windows, e.output.visible, strict=True)
+                tested = {
+                    d
+                    for w, d in zip(e.windows, e.output.produced, strict=True)
                     if w.pieces or evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
-                )
+                }
+                found.update(graph.group(d) for d in e.output.visible if place_in_root(d)[0] in tested)
             case Cat():
                 found.add(graph.group(e.output.visible[e.dim]))
             case _:

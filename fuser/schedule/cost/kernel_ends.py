@@ -110,7 +110,7 @@ class _Sizes:
             own = [graph.group(d) for d in dims if d is not None and not d.is_broadcast]
             return 0 if reduced.isdisjoint(own) else math.prod(size.get(g, 1) for g in own)
 
-        read = sum(full(r.dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
+        read = sum(full(r.followed) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
         made = [t for t in segment.output_tensors if t not in segment.input_tensors]
         length = math.prod(n for g, n in size.items() if g in reduced)
         return _Sizes(rows, length, read, sum(full(t.visible) * t.dtype.itemsize for t in made))

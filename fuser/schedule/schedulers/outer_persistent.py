@@ -242,7 +242,7 @@ def propose_in_registers(
         own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
         return not own.isdisjoint(reduced) and not own <= reduced
 
-    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.dims)]
+    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.followed)]
     written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
     if not read:
         return Refused("no input has rows")

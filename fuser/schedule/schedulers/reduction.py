@@ -565,7 +565,7 @@ def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Gr
     """(bytes of an element, number of dims) of every read along a reduced dim."""
     found: list[tuple[int, int]] = []
     for read in input_reads(segment):
-        own = [d for d in read.dims if d is not None and not d.is_broadcast]
+        own = [d for d in read.followed if not d.is_broadcast]
         if any(graph.group(d) in reduced for d in own):
             found.append((read.tensor.dtype.itemsize, len(own)))
     return found
