@@ -10,6 +10,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width
 from fuser.schedule.params import SegmentInputs
@@ -155,6 +156,36 @@ def _same(known: Collection[Symbol]) -> Collection[Symbol]:
     return known
 
 
+@memoized
+def _updated(segment: Fusion) -> Mapping[Tensor, Tensor | None]:
+    """Each output that is written in place, and the input it is written to, None if that is not read."""
+    return {
+        o.tensor: o.alias_of if segment.uses(o.alias_of) else None for o in segment.outputs if o.alias_of is not None
+    }
+
+
+@memoized
+def owners_of_extents(segment: Fusion) -> Mapping[Int, tuple[str, int]]:
+    """For each extent of an input the first (input, dim) that has it."""
+    owners: dict[Int, tuple[str, int]] = {}
+    for t in segment.input_tensors:
+        for i, d in enumerate(() if t.is_cpu else t.visible):
+            owners.setdefault(d.extent, (t.name, i))
+    return owners
+
+
+@memoized
+def extents_by_group(segment: Fusion, graph: IterationGraph) -> Mapping[Group, Collection[Int]]:
+    """The extents that the tensors of a segment have along each dim."""
+    found: dict[Group, dict[Int, None]] = {}
+    for t in segment.tensors:
+        for d in t.logical:
+            extents = found.setdefault(graph.group(d), {})
+            if not d.is_broadcast:
+                extents[d.extent] = None
+    return {group: tuple(extents) for group, extents in found.items()}
+
+
 class AccessWidths:
     """How many consecutive elements along a run of dims one access to each argument can take.
 
@@ -175,23 +206,12 @@ class AccessWidths:
         self.arguments = arguments
         self.sizes = sizes
         self.evaluate = inputs.evaluate
-        self.sources = {
-            o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None and segment.uses(o.alias_of)
-        }
-        self.written = {o.tensor for o in segment.outputs if o.alias_of is not None}
-        self.read = frozenset(segment.input_tensors)
-        self.owners: dict[Int, tuple[str, int]] = {}
-        for t in segment.input_tensors:
-            for i, d in enumerate(() if t.is_cpu else t.visible):
-                self.owners.setdefault(d.extent, (t.name, i))
+        self.sources = _updated(segment)
+        self.read = segment.input_tensors
+        self.owners = owners_of_extents(segment)
         self.owned = self.owners.keys()
         self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
-        self.extents: dict[Group, set[Int]] = {g: set() for g in sizes}
-        for t in segment.tensors:
-            for d in t.logical:
-                group = graph.group(d)
-                if not d.is_broadcast and group in self.extents:
-                    self.extents[group].add(d.extent)
+        self.extents = extents_by_group(segment, graph)
 
     def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
         """Widths by name of argument: powers of two up to `limit`."""
@@ -273,15 +293,16 @@ class AccessWidths:
         return [] if extent is None else [extent]
 
     def _extents_of(self, dim: IterDomain) -> Collection[Int]:
-        return sorted(self.extents.get(self.graph.group(dim), ()), key=str)
+        group = self.graph.group(dim)
+        return sorted(self.extents[group], key=str) if group in self.sizes else ()
 
     def _widths(self, solid: Sequence[Group], limit: int, known: Known, apart: Collection[Symbol]) -> dict[str, int]:
         widths: dict[str, int] = {}
         for a in self.arguments:
             width = self._width(a, solid, limit, known, apart)
-            if a.tensor in self.written:
+            if a.tensor in self.sources:
                 # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
-                source = self.sources.get(a.tensor)
+                source = self.sources[a.tensor]
                 width = min(width, widths.get(source.name, 1) if source is not None else 1)
             widths[a.name] = width
         return widths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
@@ -109,38 +109,60 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     Where none has all of them the reference itself decides, if it is stored: it is larger than each. Dims of one element come
     first: they decide nothing.
     """
-    groups = dim_groups(graph, reference)
+    solid, reads, default = _dims_of_reads(segment, graph, reference)
     is_stored = len(reference.visible) == len(reference.logical)
-    solid = sum(not g.is_broadcast for g in groups)
     best: list[int] = []
     best_size = -1
-    for read in input_reads(segment):
-        described = inputs.tensors[read.tensor.name]
+    for name, places in reads:
+        described = inputs.tensors[name]
         strides = _strides_in_memory(described)
-        places = [(dim, strides[d]) for d, dim in enumerate(read.dims) if dim is not None]
-        places += [(dim, strides[d] * inputs.evaluate(elements)) for dim, d, elements in read.outer]
-        mapped = [(dim, stride) for dim, stride in places if stride != 0 and graph.group(dim) in groups]
+        lying = (
+            (-strides[d] if elements is None else -strides[d] * inputs.evaluate(elements), place, at)
+            for place, (d, elements, at) in enumerate(places)
+        )
+        mapped = sorted(lain for lain in lying if lain[0] != 0)
         size = len(mapped) * (1 << 60) + described.numel
-        if mapped and size > best_size and not (is_stored and len(mapped) < solid):
+        if mapped and size > best_size and not (is_stored and len(mapped) < len(solid)):
             best_size = size
-            best = [groups.index(graph.group(dim)) for dim, _ in sorted(mapped, key=lambda place: -place[1])]
-    if best:
-        best = list(dict.fromkeys(best))
-        order = [*(d for d in range(len(groups)) if d not in best), *best]
-    elif is_stored:
-        order = list(memory_order(reference.stride_order))
-    else:
-        order = list(range(len(groups)))
-    return tuple(sorted(order, key=lambda d: not groups[d].is_broadcast))
+            best = [at for _, _, at in mapped]
+    best = list(dict.fromkeys(best))
+    order = [*(d for d in range(len(default)) if d not in best), *best] if best else default
+    return (*(d for d in order if d not in solid), *(d for d in order if d in solid))
 
 
-def _strides_in_memory(described: TensorDescriptor) -> list[int]:
+_Place = tuple[int, Int | None, int]
+"""A dim of an input, its elements from one index to the next where they are not neighbours, and the dim of the reference."""
+
+
+@memoized
+def _dims_of_reads(
+    segment: Fusion, graph: IterationGraph, reference: Tensor
+) -> tuple[frozenset[int], tuple[tuple[str, tuple[_Place, ...]], ...], tuple[int, ...]]:
+    """Dims of the reference of more than one element; each input's name, and its dims with those of the reference that they
+    are; and the order where no input decides."""
+    groups = dim_groups(graph, reference)
+    at = {g: groups.index(g) for g in groups}
+    reads: list[tuple[str, tuple[_Place, ...]]] = []
+    for read in input_reads(segment):
+        places = [(dim, d, None) for d, dim in enumerate(read.dims) if dim is not None]
+        places = [*places, *read.outer]
+        found = tuple((d, elements, at[g]) for dim, d, elements in places if (g := graph.group(dim)) in at)
+        reads.append((read.tensor.name, found))
+    is_stored = len(reference.visible) == len(reference.logical)
+    default = tuple(memory_order(reference.stride_order)) if is_stored else tuple(range(len(groups)))
+    return frozenset(d for d, g in enumerate(groups) if not g.is_broadcast), tuple(reads), default
+
+
+def _strides_in_memory(described: TensorDescriptor) -> Sequence[int]:
     """Strides of a tensor, where those of dims of one element, which are any numbers, are as if it were dense from there on."""
-    strides = list(described.strides)
+    strides = described.strides
+    if 1 not in described.sizes:
+        return strides
+    dense = list(strides)
     for d, n in reversed(list(enumerate(described.sizes))):
         if n == 1:
-            strides[d] = strides[d + 1] * described.sizes[d + 1] if d + 1 < len(strides) else 1
-    return strides
+            dense[d] = dense[d + 1] * described.sizes[d + 1] if d + 1 < len(dense) else 1
+    return dense
 
 
 def fastest_dim(described: TensorDescriptor) -> int | None:

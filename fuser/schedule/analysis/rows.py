@@ -10,6 +10,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.ir.fusion import Fusion, IterDomain
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.analysis.reads import InputRead, input_reads
@@ -83,6 +84,20 @@ class Rows:
         )
 
 
+@memoized
+def _reads_along(
+    segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]
+) -> tuple[list[InputRead], list[InputRead], int]:
+    """Inputs that lie along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
+
+    def lies_along(dims: Iterable[IterDomain]) -> bool:
+        return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)
+
+    along = [read for read in input_reads(segment) if lies_along(read.followed)]
+    reads = [read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed)]
+    return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
+
+
 def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows | Refused:
     """The rows of a segment, with at most `inside` elements, of other rows, from one element of a row to the next."""
     graph = resolving_graph(segment)
@@ -100,11 +115,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     if length < 1 or rows < 1:
         return Refused("there is no element")
 
-    def lies_along(dims: Iterable[IterDomain | None]) -> bool:
-        return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
-
-    along = [read for read in input_reads(segment) if lies_along(read.followed)]
-    reads = [read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed)]
+    along, reads, written = _reads_along(segment, graph, reduced)
     is_single = rows == 1 and not reads
     if is_single:
         reads = along
@@ -118,7 +129,6 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     cut = accesses.vector - 1 if accesses.aligned_to else 0
     # What all rows share comes from a cache.
     beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
-    written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
     return Rows(
         graph,
         order,

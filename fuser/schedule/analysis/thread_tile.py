@@ -18,12 +18,13 @@ from dataclasses import replace
 from fuser.ir.dim_pairs import displaced_dims
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, Gather, Resize, Tensor, tensor_inputs
+from fuser.ir.fusion import Expr, Fusion, Gather, Resize, Tensor, tensor_inputs
 from fuser.ir.integers import Int, Symbol, const
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor
+from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor, extents_by_group, owners_of_extents
 from fuser.schedule.analysis.reads import is_divisible, read_width
 from fuser.schedule.params import SegmentInputs
 
@@ -84,16 +85,8 @@ class _Extents:
 
     def __init__(self, graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> None:
         self.evaluate = evaluate
-        self.extents: dict[Group, set[Int]] = {}
-        self.owners: dict[Int, Place] = {}
-        for t in segment.tensors:
-            for d in t.logical:
-                if not d.is_broadcast:
-                    self.extents.setdefault(graph.group(d), set()).add(d.extent)
-        for t in segment.input_tensors:
-            for i, d in enumerate(() if t.is_cpu else t.visible):
-                if isinstance(d.extent, Symbol):
-                    self.owners.setdefault(d.extent, (t.name, i))
+        self.extents = extents_by_group(segment, graph)
+        self.owners = owners_of_extents(segment)
 
     def asked_constant(self, extents: Collection[Int]) -> tuple[Bound, ...] | None:
         """What has to be asked for so that equal extents are one constant; None where that is not enough."""
@@ -256,6 +249,16 @@ def reduced_cells(
     return Cells(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
 
 
+@memoized
+def _sliced(segment: Fusion, t: Tensor) -> tuple[Sequence[Expr], Sequence[int]] | None:
+    """The exprs that read an input, and its dims along which those slice or pad it; None where none does, or one gathers."""
+    reads = [e for e in segment.tensor_exprs if t in tensor_inputs(e)]
+    moved = {a for e in reads if isinstance(e, (Resize, Gather)) for a, _ in displaced_dims(e, t, e.output)}
+    if not moved or any(isinstance(e, Gather) for e in reads):
+        return None
+    return reads, [i for i, d in enumerate(t.visible) if d in moved]
+
+
 def _held(
     graph: IterationGraph,
     segment: Fusion,
@@ -269,11 +272,10 @@ def _held(
 
     The dims along which it is sliced or padded are its fastest ones, and few elements, of which all are used in one thread.
     """
-    reads = [e for e in segment.tensor_exprs if t in tensor_inputs(e)]
-    moved = {a for e in reads if isinstance(e, (Resize, Gather)) for a, _ in displaced_dims(e, t, e.output)}
-    if not moved or any(isinstance(e, Gather) for e in reads):
+    found = _sliced(segment, t)
+    if found is None:
         return None
-    dims = [i for i, d in enumerate(t.visible) if d in moved]
+    reads, dims = found
     # Loops of the copy over dims of the loops come before those that it has for itself.
     shared = [i for i in dims if graph.group(t.visible[i]) in inner]
     ordered = [

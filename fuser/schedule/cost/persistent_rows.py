@@ -81,6 +81,7 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
     return held.kept_inputs if inputs_only else held.kept
 
 
+@memoized
 def has_statistics(segment: Fusion) -> bool:
     """Whether a mean and a variance of rows are taken."""
     reductions = row_reductions(as_defined(segment))

@@ -12,6 +12,7 @@ from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Resize, Scan, Tensor, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.ir.op_instructions import expr_instructions
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, least_cut, row_to_follow
@@ -267,6 +268,16 @@ def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> 
     return [*blocks, *([ParallelType.block_y] if high > 1 else []), ParallelType.block_x]
 
 
+@memoized
+def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[frozenset[Group], int]]:
+    """The dims of each expr, and its instructions for an element."""
+    # Of one element along rows, where it is said so, is computed for each of them all the same.
+    return [
+        (frozenset(graph.group(d) for d in tensor_outputs(e)[0].visible), expr_instructions(e))
+        for e in segment.tensor_exprs
+    ]
+
+
 class Choice:
     """Vector width, block and rows of a thread for one set of sizes."""
 
@@ -330,13 +341,11 @@ class Choice:
             return params
         along = self.parts[-1 - params.rows_of]
         own = shared = 0
-        for e in self.segment.tensor_exprs:
-            # Of one element along the rows, where it is said so, is computed for each of them all the same.
-            groups = {self.graph.group(d) for d in tensor_outputs(e)[0].visible}
+        for groups, instructions in _instructions_along(self.segment, self.graph):
             if not groups.isdisjoint(along):
-                own += expr_instructions(e)
+                own += instructions
             elif not groups.isdisjoint(self.parts[-1]):
-                shared += expr_instructions(e)
+                shared += instructions
         machine = self.device
         issued = self.total * (own + shared) / machine.warp_size
         computing = issued / (machine.rates.issue * machine.sm_count) * machine.cycle

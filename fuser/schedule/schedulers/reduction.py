@@ -36,6 +36,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import origins
 from fuser.records import record
@@ -561,6 +562,7 @@ def _has_whole_parts(
     )
 
 
+@memoized
 def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[int, int]]:
     """(bytes of an element, number of dims) of every read along a reduced dim."""
     found: list[tuple[int, int]] = []
