@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.case import Case, define_fusion
@@ -11,11 +12,12 @@ from fuser.compiler.compile_fusion import compile_fusion, concrete_fusion, input
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.program_cache import CacheCounters, ProgramCache
 from fuser.compiler.recorder import Recorder
-from fuser.compiler.segment_failures import until_sizes_fit
+from fuser.compiler.segment_failures import Recut, until_sizes_fit
+from fuser.errors import FuserError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.params import Params
-from fuser.schedule.segment import Segment, SizesRefused
+from fuser.schedule.segment import Segment, SegmentedFusion
 
 
 class TextOnly:
@@ -57,18 +59,45 @@ def proposed(case: Case, info: DeviceInfo = H200) -> list[tuple[Segment, Params]
 
     Raises NotSupportedError as `compile_case` does.
     """
+    return planned(case, info)[1]
+
+
+def planned(case: Case, info: DeviceInfo = H200) -> tuple[SegmentedFusion, list[tuple[Segment, Params]]]:
+    """The same, and the fusion of those segments."""
     fusion = ir_fusion(case)
     bound = bind_case(case, fusion)
     fusion = concrete_fusion(fusion, bound)
     compiler = KernelCompiler(info)
 
-    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> list[tuple[Segment, Params]]:
+    def attempt(
+        without: frozenset[Recut], reasons: Sequence[str]
+    ) -> tuple[SegmentedFusion, list[tuple[Segment, Params]]]:
         segmented = plan_fusion(fusion, Recorder(), without, reasons)
         bindings = inputs_of_segments(segmented, bound)
         given = zip(segmented.segments, bindings, strict=True)
-        return [(s, compiler.propose(s, inputs)) for s, inputs in given]
+        return segmented, [(s, compiler.propose(s, inputs)) for s, inputs in given]
 
     return until_sizes_fit(attempt)
+
+
+def with_more_rows(case: Case, factor: int) -> BoundInputs | None:
+    """The inputs with `factor` times the first extent of the largest one, wherever it is that of another; None if inputs do not
+    go together then: not all that have this extent have it for that reason."""
+    fusion = ir_fusion(case)
+    largest = max(case.inputs, key=lambda i: i.numel)
+    rows, rank = largest.shape[:1], len(largest.shape)
+    for least in (1, rank):
+        grown = [
+            replace(i, shape=(i.shape[0] * factor, *i.shape[1:]))
+            if i.shape[:1] == rows and len(i.shape) >= least
+            else i
+            for i in case.inputs
+        ]
+        try:
+            return bind_inputs(fusion, [i.descriptor() for i in grown])
+        except FuserError:
+            continue
+    return None
 
 
 def compile_together(cases: Iterable[Case], info: DeviceInfo = H200) -> CacheCounters:

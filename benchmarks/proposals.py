@@ -4,45 +4,61 @@
     python3 -m benchmarks.proposals --sweep --seed 1    the sweep's shapes
     python3 -m benchmarks.proposals --over              only proposals over the limit
 
-Each call of a scheduler's `propose` on the way to a kernel is timed by itself: the first one, right after its segment was made,
-and the least of some more. In processor time of the thread, so that others on the machine count for less. The exit code is 1 if
-the median of the later ones is over its limit.
+Each call of a scheduler's `propose` on the way to a kernel is timed by itself: the first one, right after its segment was made;
+the least of some for twice to six times as many rows, each asked once; and the least of some for the same sizes. In processor
+time of the thread, so that others on the machine count for less. The exit code is 1 if a median is over its limit.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
-from benchmarks.compile_case import proposed
+from benchmarks.compile_case import planned, with_more_rows
+from fuser.compiler.compile_fusion import inputs_of_segments
 from fuser.compiler.gc_paused import gc_paused
+from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import Fusion
 from fuser.schedule.registry import SCHEDULERS
 
-MOST_MS = 1.0
+LIMITS = {"first of a segment": 2.0, "other numbers of rows": 0.1, "the same again": 0.1}
+"""Ways of asking, and milliseconds that the median of each may take."""
 TIMES = 5
-HEADER = f"{'case':48s} {'scheduler':22s} {'first, ms':>9s} {'again, ms':>9s}"
+HEADER = f"{'case':48s} {'scheduler':22s} {'first, ms':>9s} {'rows, ms':>9s} {'again, ms':>9s}"
 
 
 @dataclass(slots=True)
 class Proposal:
-    """One call of a scheduler's `propose`; milliseconds. `call` makes it again."""
+    """One call of a scheduler's `propose` for a segment, and what it took in milliseconds. `call` makes it again.
+
+    first  the first time that anything is proposed for the segment
+    grown  each time that it was asked for other numbers of rows
+    """
 
     scheduler: str
+    segment: Fusion
     first: float
     call: Callable[[], object]
+    grown: list[float] = field(default_factory=list[float])
 
     def again(self) -> float:
         """The least of some more calls."""
         return min(_timed(self.call)[0] for _ in range(TIMES))
+
+    def rows(self) -> float | None:
+        """The least of those for other numbers of rows; None if there was none."""
+        return min(self.grown, default=None)
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -81,36 +97,59 @@ class ProposalClock:
                 taken, answer = _timed(lambda: plain(*given))
             finally:
                 self._is_inside = False
-            self.found.append(Proposal(name, taken, lambda: plain(*given)))
+            segment: Fusion = given[1]
+            known = next((p for p in self.found if p.scheduler == name and p.segment is segment), None)
+            if known is None:
+                self.found.append(Proposal(name, segment, taken, lambda: plain(*given)))
+            else:
+                known.grown.append(taken)
             return answer
 
         return propose
 
 
 def proposals_of(case: Case, info: DeviceInfo) -> list[Proposal]:
-    """Every proposal on the way to the kernels of a case, refused ones included."""
+    """Every proposal on the way to the kernels of a case, refused ones included; then for some other numbers of rows."""
+    compiler = KernelCompiler(info)
     with ProposalClock() as clock:
-        proposed(case, info)
+        segmented, _ = planned(case, info)
+        for factor in range(2, 2 + TIMES):
+            bound = with_more_rows(case, factor)
+            if bound is None:
+                break
+            # The segments may be none for so many rows: a reshape to an extent that is a number, sizes that are refused.
+            with suppress(FuserError):
+                for segment, inputs in zip(segmented.segments, inputs_of_segments(segmented, bound), strict=False):
+                    compiler.propose(segment, inputs)
     return clock.found
 
 
-def verdict_of(first: Sequence[float], again: Sequence[float]) -> tuple[list[str], bool]:
-    """Two lines, and whether the median of later calls is over its limit."""
+def percentile(times: Sequence[float], part: float) -> float:
+    """The least of `times` that so large a part of them does not exceed."""
+    return sorted(times)[max(0, math.ceil(part * len(times)) - 1)]
+
+
+def verdict_of(asked: Mapping[str, Sequence[float]]) -> tuple[list[str], bool]:
+    """A line for each way of asking, and whether a median is over its limit. `asked`: the times, by a name of LIMITS."""
     lines: list[str] = []
-    for what, times in (("asked first", first), ("asked again", again)):
-        over = sum(t > MOST_MS for t in times)
+    is_over = False
+    for what, limit in LIMITS.items():
+        times = asked.get(what, ())
+        if not times:
+            continue
+        median = statistics.median(times)
+        is_over |= median > limit
         lines.append(
-            f"median of {len(times)} proposals, {what}: {statistics.median(times):.2f} ms, most {max(times):.2f}; "
-            f"{over} over {MOST_MS:g}"
+            f"{what:24s} {len(times):4d} proposals: median {median:.3f} ms of {limit:g}, "
+            f"95 % up to {percentile(times, 0.95):.3f}, most {max(times):.3f}"
         )
-    return lines, statistics.median(again) > MOST_MS
+    return lines, is_over
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print."""
-    asked = asked_cases("proposals", __doc__, ("--over", "print only proposals over the limit"), arguments)
-    first: list[float] = []
-    again: list[float] = []
+    asked = asked_cases("proposals", __doc__, ("--over", "print only proposals over a limit"), arguments)
+    times: dict[str, list[float]] = {what: [] for what in LIMITS}
     print(HEADER)
     # What this program keeps makes collections long: they are no part of a proposal.
     with gc_paused():
@@ -124,16 +163,15 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{case.name:48s} {type(error).__name__}: {str(error).splitlines()[0]}")
                 continue
             for proposal in found:
-                later = proposal.again()
-                first.append(proposal.first)
-                again.append(later)
-                if not asked.only_notable or max(proposal.first, later) > MOST_MS:
-                    print(f"{case.name:48s} {proposal.scheduler:22s} {proposal.first:9.2f} {later:9.2f}", flush=True)
-    if not first:
-        return 1
-    lines, is_over = verdict_of(first, again)
+                shown = dict(zip(LIMITS, (proposal.first, proposal.rows(), proposal.again()), strict=True))
+                for what, taken in shown.items():
+                    times[what] += [] if taken is None else [taken]
+                if not asked.only_notable or any(t is not None and t > LIMITS[what] for what, t in shown.items()):
+                    columns = " ".join(f"{'' if t is None else format(t, '.3f'):>9s}" for t in shown.values())
+                    print(f"{case.name:48s} {proposal.scheduler:22s} {columns}", flush=True)
+    lines, is_over = verdict_of(times)
     print("\n".join(lines))
-    return int(is_over)
+    return int(is_over or not lines)
 
 
 if __name__ == "__main__":
