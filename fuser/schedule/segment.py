@@ -284,8 +284,14 @@ def _cut(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
         if choose_scheduler(part, without)[0] is not None:
             segments.append(_whole(part, extents, without))
         else:
-            segments += [_with_extents(s, extents) for s in _runs(part, _ordered(part), without)]
+            # What it would compute again, and a part before it stores, it reads.
+            made = {t for s in segments for t in s.fusion.output_tensors}
+            segments += [_with_extents(s, extents) for s in _runs(part, _ordered(part, made), without)]
     in_order = _runs(fusion, _ordered(fusion), without)
+    stored = [t for s in segments for t in s.fusion.output_tensors]
+    if len(set(stored)) < len(stored):
+        # A run stores what a part behind it stores as well, and others may have read by then.
+        return in_order
     return min(segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.beside for s in found)))
 
 
