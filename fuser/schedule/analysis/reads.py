@@ -123,6 +123,11 @@ def _is_chosen(source: IterDomain, result: IterDomain) -> bool:
     return result.is_broadcast and not source.is_broadcast
 
 
+def _read_in_place(e: TensorExpr) -> list[Tensor]:
+    """Tensors that an expr reads at the indices of its own loops."""
+    return [e.index] if isinstance(e, Gather) else [] if isinstance(e, Resize) else list(tensor_inputs(e))
+
+
 @memoized
 def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
@@ -138,7 +143,11 @@ def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
     looped: set[IterDomain] = set()
     for e in segment.tensor_exprs:
         for t in inputs.intersection(tensor_inputs(e)):
-            looped.update(a for result in tensor_outputs(e) for a, _ in dim_pairs(e, t, result))
+            if isinstance(e, (Resize, Gather)) and e.input is t:
+                looped.update(a for a, _ in dim_pairs(e, t, e.output))
+            # A dim that is squeezed away is read in place as well: what is kept of the input has it.
+            if any(t is read for read in _read_in_place(e)):
+                looped.update(t.visible)
     return frozenset(d for d in displaced - looped if any(d in t.visible for t in inputs))
 
 

@@ -76,6 +76,21 @@ def test_reads_are_listed() -> None:
     assert dims_only_read(fusion) == set(x.visible)
 
 
+def test_a_dim_that_is_squeezed_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a slice along it: what is kept of the input has that dim, behind those of the reduction."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], False, D.Float)
+        o = fd.ops
+        fd.add_output(o.sum(o.squeeze(x, [2]), [0, 1]))
+        part = o.slice(x, [0, 0, 0], [o.size(x, 0), o.size(x, 1), 1], manual_normalization=True)
+        fd.add_output(o.squeeze(part, [2]))
+    given = np.random.default_rng(0).normal(size=(4, 8, 1)).astype("f4")
+    total, found = fd.execute([given], device="simulator")
+    np.testing.assert_allclose(np.asarray(total), given.astype("f8").sum(), rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(found), given[..., 0])
+
+
 @pytest.mark.parametrize(
     ("start", "end", "width"),
     [(0, 64, 8), (64, 128, 8), (8, 40, 8), (4, 68, 4), (2, 34, 2), (1, 33, 1), (0, 60, 4), (0, 63, 1)],
