@@ -88,6 +88,7 @@ class Latencies:
     cluster_start_ns  until all blocks of a cluster are there, beside one block
     cluster_ns        of the blocks of a cluster, that tell each other something through shared memory; `cluster_block_ns`: what
                       each block adds
+    block_hand_out_ns  until an SM is handed the next of many blocks; `cluster_hand_out_ns`: of blocks of clusters
     grid_ns           the same of blocks of the whole grid, through device memory; `grid_block_ns`: what each block adds
     atomic_ns         an atomic operation of one of many blocks at one address, behind that of another
     launch_ns         a kernel that does nothing, from its start to its end
@@ -104,6 +105,8 @@ class Latencies:
     cluster_start_ns: float = 600.0
     cluster_ns: float = 300.0
     cluster_block_ns: float = 30.0
+    block_hand_out_ns: float = 12.0
+    cluster_hand_out_ns: float = 150.0
     grid_ns: float = 1400.0
     grid_block_ns: float = 6.0
     atomic_ns: float = 4.0
@@ -381,6 +384,8 @@ def _preset(
             cluster_start_ns=known.cluster_start_ns * slower,
             cluster_ns=known.cluster_ns * slower,
             cluster_block_ns=known.cluster_block_ns * slower,
+            block_hand_out_ns=known.block_hand_out_ns * slower,
+            cluster_hand_out_ns=known.cluster_hand_out_ns * slower,
         ),
     )
 

@@ -39,6 +39,6 @@ Rows that begin anywhere
     is unswitched, so that whole vectors test once. schedule/analysis/alignment.py decides: rows of a
     few hundred elements are not peeled but read by element, or, where outputs and large inputs are one run of memory,
     as that run, beside which a bias is read by element (divide_once.py). Long rows lie in shared memory in such vectors
-    (schedule/cost/peeled_rows.py): what has the phase of the output is copied asynchronously, anything else is shifted in
-    registers on its way.
+    (schedule/schedulers/inner_persistent.py): what has the phase of the output is copied asynchronously, anything else is
+    shifted in registers on its way.
 """

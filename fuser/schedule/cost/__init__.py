@@ -3,6 +3,8 @@
 Functions of sizes and of `DeviceInfo`. Each module chooses for one kind of mapping; the schedulers ask them.
 Imports of schedule/: analysis/, transforms/ and params.py.
 
+All mappings
+    estimate.py             microseconds of what a mapping asks of the machine
 Reductions
     reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
     plan_reduction.py       threads, blocks and unrolling of a reduction
@@ -14,13 +16,7 @@ Reductions
     text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it
 Persistent rows
     persistent_rows.py      stages of a row, and bytes of an element that are on chip between them
-    row_shapes.py           rows in registers: threads, blocks and accesses
-    co_resident_rows.py     rows without statistics, few enough that each has SMs for itself
-    latency_bound_rows.py   few rows, all of them co-resident
-    few_persistent_rows.py  when persistent rows are latency-bound
-    rows_in_shared.py       rows in shared memory
-    peeled_rows.py          the same for rows that begin at any address, peeled at alignment
-    rows_over_grid.py       rows over cooperative groups of blocks
+    row_mappings.py         which threads and blocks hold a row, and where; what that asks of the machine
     scratch_budget.py       bytes of shared memory that exchanges of a block need beside its data
 Columns, and rows with columns
     columns_model.py        few rows over the blocks of a cluster, long ones over those of the grid

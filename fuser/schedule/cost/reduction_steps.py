@@ -41,10 +41,10 @@ from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, 
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.persistent_rows import stages_on_chip
+from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import Space
-from fuser.schedule.cost.rows_over_grid import Row, group_time, latency_together, near_time_of_one
+from fuser.schedule.cost.row_mappings import mapping_of, row_work, work_of
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams, Refused, SegmentInputs
 
 
@@ -135,7 +135,7 @@ def times_of(
         return None
     rate = device.memory_rate
     if isinstance(params, ReductionParams):
-        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * latency_together(device)
+        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * _latency(device)
     else:
         one = _kept_rows_time(segment, params, parts, inputs, device)
     is_written = parts.written > 0
@@ -143,7 +143,7 @@ def times_of(
     launch = device.launch_behind
     columns = max(parts.read / rate, _columns_wait(parts, device))
     last = (parts.read + parts.written) / rate if is_written else 0.0
-    steps = (levels - is_written) * columns + last + kernels * latency_together(device) + (kernels - 1) * launch
+    steps = (levels - is_written) * columns + last + kernels * _latency(device) + (kernels - 1) * launch
     return Times(one, steps, kernels)
 
 
@@ -209,25 +209,18 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
 def _kept_rows_time(
     segment: Fusion, params: InnerPersistentParams, parts: Parts, inputs: SegmentInputs, device: DeviceInfo
 ) -> float:
-    """Of a kernel that keeps its rows on chip, by the bursts that it moves.
-
-    Groups of blocks of the grid go over several rows and wait in each. Other blocks are handed out as others end, so that some
-    wait while others load; the last row is waited for.
-    """
+    """Of a kernel that keeps its rows on chip, by the bursts that it moves."""
     rows = find_rows(segment, inputs)
     assert not isinstance(rows, Refused)
-    is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
-    exchanges = 1 if params.one_pass else stages_on_chip(segment) - 1
-    moving = (parts.read + parts.written) * parts.spread / device.memory_rate
-    # Bytes of an element, of those that are moved.
-    moved = moving * device.memory_rate / (rows.length * rows.rows)
-    row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned)
-    in_shared = bool(params.in_shared)
-    if params.in_grid:
-        shape = params.threads, params.batch, params.cluster, params.blocks
-        return group_time(row, rows.rows, *shape, device, in_shared=in_shared)
-    working, waiting = near_time_of_one(row, params.cluster, params.batch, device, in_shared=in_shared)
-    return max(moving, working) + waiting
+    row = row_work(segment, rows)
+    work = work_of(row, mapping_of(row, params, device), device)
+    work = work._replace(moved=work.moved * parts.spread)
+    return total_time(work, device) - device.launch
+
+
+def _latency(device: DeviceInfo) -> float:
+    """From the first load of a kernel to its last store, where several blocks have to be there."""
+    return device.first_to_last + device.cluster_start
 
 
 def _columns_wait(parts: Parts, device: DeviceInfo) -> float:

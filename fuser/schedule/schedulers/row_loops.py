@@ -8,7 +8,6 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
-from fuser.schedule.cost.peeled_rows import peeled_unrolled
 from fuser.schedule.cost.persistent_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
@@ -85,11 +84,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
-        1
-        if params.in_grid or not params.in_shared
-        else peeled_unrolled(params.batch)
-        if params.misaligned
-        else unrolled(params.batch)
+        1 if params.in_grid or not params.in_shared else unrolled(params.batch, is_cut=params.misaligned)
     )
     if at_once > 1:
         builder.split(name, at + 1, at_once)

@@ -44,9 +44,14 @@ def pass_through_registers(builder: ScheduleBuilder, placed: Iterable[str]) -> N
             builder.cache_after(tensor_inputs(made)[0].name, cached_uses=[name])
 
 
-def unrolled(batch: int) -> int:
-    """The largest number of accesses up to `UNROLLED` that divides those of a thread."""
-    return next(u for u in range(min(UNROLLED, batch), 0, -1) if batch % u == 0)
+def unrolled(batch: int, *, is_cut: bool = False) -> int:
+    """How many accesses of a thread are issued together: a divisor of `batch`, up to `UNROLLED`.
+
+    is_cut   the ends of a row may cut them, so that they are tested together: of more than three, more threads would test each
+             by itself
+    """
+    most = (2, 3) if is_cut else range(UNROLLED, 1, -1)
+    return next((u for u in most if batch % u == 0), 1)
 
 
 def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligned: bool) -> None:

@@ -1,0 +1,150 @@
+"""How long a kernel should take, from what its mapping asks of the machine: one formula for mappings of all kinds.
+
+A *mapping* says which threads and blocks do what. Its *work* is what follows from that for a block, counted in things that any
+GPU has: bytes, instructions, lines of a cache, steps that wait for one another. `estimate` turns work into microseconds by the
+rates and latencies of `DeviceInfo`:
+
+    memory     bytes of all blocks by the device's rate, those of the SM with most blocks by the rate of one, bytes that L2
+               answers by its own
+    issue      instructions of the warps of an SM, and blocks that it is handed
+    lookup     lines that its first-level cache looks up
+    latency    a block by itself, from its first load to its last store, as often as blocks follow one another in a place
+
+The first three are *rates*: what limits them is shared by the blocks of an SM. Latency is hidden by other blocks: `resident` of
+them are in different steps. The largest of the four decides, and the others hide behind it, not altogether: they are added as
+powers. One latency is never hidden, that of the first block.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+
+LIMITS = 3.0
+"""Power in which limits are added: with one they would follow one another, with infinity all but the largest would be free."""
+
+OWN_TRANSFER = 0.33
+"""Of the time that a block's own bytes take at its share of the device's rate, what belongs to its latency: while one block
+alone on an SM computes, nothing is loaded."""
+
+
+class Work(NamedTuple):
+    """What a mapping asks of the machine. Of one block, where nothing else is said, in each of its `trips`.
+
+    blocks        of the grid
+    resident      blocks that an SM holds at once
+    cluster       blocks of a cluster; 1: none
+    trips         how often a block begins again, with other data
+    warps         of a block
+    moved         bytes that it reads from and writes to device memory
+    cached        bytes that it reads from L2, beside those
+    instructions  that each warp issues
+    lines         lines of the first-level cache that each warp looks up
+    latency       microseconds that it takes by itself, if all that it asks for is free; exchanges are not counted
+    exchange      microseconds that its threads wait for one another, and blocks that share something
+    """
+
+    blocks: int
+    resident: int
+    cluster: int
+    trips: int
+    warps: int
+    moved: float
+    cached: float
+    instructions: float
+    lines: float
+    latency: float
+    exchange: float
+
+
+class Limits(NamedTuple):
+    """Microseconds that each limit would take alone.
+
+    behind   the latencies of all waves of blocks but the first
+    first    the latency of a block, which nothing hides
+    """
+
+    memory: float
+    issue: float
+    lookup: float
+    behind: float
+    first: float
+
+    @property
+    def total(self) -> float:
+        """All together, without the launch."""
+        limits = self.memory**LIMITS + self.issue**LIMITS + self.lookup**LIMITS + self.behind**LIMITS
+        return self.first + limits ** (1 / LIMITS)
+
+
+@record
+class Estimate:
+    """Microseconds of a kernel: what limits would take alone, and all together.
+
+    exchange   of the latency: what threads and blocks wait for one another
+    tail       of all: what the last wave of blocks, or the SM with most of them, takes more than its share
+    """
+
+    memory: float
+    issue: float
+    latency: float
+    exchange: float
+    tail: float
+    total: float
+
+    def __str__(self) -> str:
+        parts = ("memory", "issue", "latency", "exchange", "tail")
+        return f"{self.total:.1f} us ({', '.join(f'{p} {getattr(self, p):.1f}' for p in parts)})"
+
+
+def estimate(work: Work, device: DeviceInfo) -> Estimate:
+    """How long it should take."""
+    found, even = _limits(work, device, is_even=False), _limits(work, device, is_even=True)
+    return Estimate(
+        found.memory,
+        max(found.issue, found.lookup),
+        found.first + found.behind,
+        work.exchange,
+        found.total - even.total,
+        device.launch + found.total,
+    )
+
+
+def total_time(work: Work, device: DeviceInfo) -> float:
+    """The microseconds of `estimate`: what mappings are ranked by."""
+    return device.launch + _limits(work, device, is_even=False).total
+
+
+def _limits(work: Work, device: DeviceInfo, *, is_even: bool) -> Limits:
+    """`is_even`: as if blocks could be divided among SMs and waves."""
+    blocks, cluster, latencies = work.blocks, work.cluster, device.latencies
+    sms = float(device.sm_count)
+    if cluster > 1:
+        # Of the places for blocks as many as clusters fill.
+        sms = max(1, int(sms * device.clustered(cluster) * work.resident // cluster)) * cluster / work.resident
+    per_sm, waves = blocks / sms, max(1.0, blocks / sms / work.resident)
+    # The SM with most blocks is done last, as is the last wave; of many it shows less.
+    if not is_even:
+        per_sm = math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm
+        waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
+    trips = blocks * work.trips
+    memory = max(
+        trips * work.moved / device.memory_rate,
+        per_sm * work.trips * work.moved / device.sm_rate,
+        trips * (work.cached + work.moved / 2) / (device.rates.l2_bytes_per_ns * 1e3),
+    )
+    warps = per_sm * work.trips * work.warps
+    start = latencies.cluster_hand_out_ns if cluster > 1 else latencies.block_hand_out_ns
+    issue = warps * work.instructions * device.issue_time + blocks / device.sm_count * start / 1e3
+    first = work.latency + work.exchange
+    share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
+    waves *= work.trips
+    behind = (waves - 1.0) * first + waves * OWN_TRANSFER * work.moved / share
+    return Limits(memory, issue, warps * work.lines * device.cycle, behind, first)
+
+
+FEW_WAVES = 4
+"""Waves of blocks, or blocks of an SM, up to which it shows that the last one is not full."""

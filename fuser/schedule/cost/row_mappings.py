@@ -1,0 +1,417 @@
+"""Mappings of persistent rows: which threads and blocks hold a row, and where; what each of them asks of the machine.
+
+A row is `accesses` of `vector` elements. `batch` of them belong to each of `threads` threads of each of `sharing` blocks, and
+lie in registers or in shared memory until all stages are done. A block with few threads along a row has several `rows`. Blocks
+that share a row are a cluster, or meet in device memory: then `groups` of them are there at once, and go over the rows.
+
+`row_mappings` enumerates all that fit, `work_of` says what one asks for, `estimate` how long that takes.
+
+What code takes is counted in instructions and cycles, as fitted to 3,900 kernels of 117 segments on an H200
+(`benchmarks/NOTES.md`); the device says how long those are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fuser.ir.device_info import LINE_BYTES, REGISTER_STEP, WARP, DeviceInfo
+from fuser.ir.fusion import ExpSum, Fusion
+from fuser.records import record
+from fuser.runtime.variants import rung_of
+from fuser.schedule.analysis.rows import Rows
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, stages_on_chip
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
+from fuser.schedule.cost.text_length import element_instructions, row_instructions
+from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.transforms.place_rows import unrolled
+
+OPERATION = 0.32
+"""Instructions for each that `op_instructions` counts: those are of the longest way through an op."""
+ACCESS = 7.9
+"""For an access to an input or output: its address, its test, conversions of what it brings."""
+CUT, CUT_IN_SHARED = 18.0, 11.0
+"""For an element of an access that the ends of a row may cut: its test. In shared memory accesses are tested together."""
+ONLINE = 2.2
+"""For an element of a sum of exponentials in one pass: the maximum may change with it."""
+AGAIN = 1.4
+"""Those of an element where inputs alone are kept, of those where what several stages need is."""
+JOIN = 2.9
+"""For a step in which lanes join what they have, of each exchange."""
+ROW = 14.0
+"""For a row, beside what is computed of it once."""
+LOOKUP = 0.64
+"""Cycles of the first-level cache for a line of an access of a warp."""
+
+DEPENDENT = 2.0
+"""Cycles from an instruction of a thread to the next that needs its result, of those for an element."""
+LOADED = 31.0
+"""Cycles that each 16 bytes of a thread's loads take to come, one behind the other."""
+CUT_ACCESS = 360.0
+"""Cycles of an access that the ends of a row may cut."""
+WHOLE_ROW = 120.0
+"""Cycles from what all threads of a row have told to what each of them goes on with."""
+STATISTICS_STEP = 34.0
+"""Cycles of each step in which means and sums of squares are joined: quotients follow one another."""
+IN_SHARED = 0.39
+"""What a copy to shared memory and the read behind it take, in latencies of memory."""
+PIECE = 57.0
+"""Cycles that accesses to shared memory that are issued together are waited for, in each stage."""
+BLOCK_EXCHANGE = 0.25
+"""What an exchange of a block takes, of what the latencies of its steps come to: stages overlap."""
+WARP_JOINS = 7.1
+"""Cycles that each warp of a block adds to an exchange."""
+CACHE_MISSES = 0.42
+"""Of the bytes that all rows share, such as weights, what the first-level cache does not hold."""
+
+CLUSTERS = (1, 2, 4, 8, 16)
+"""Blocks of a row."""
+MOST_BATCH, MOST_CUT, MOST_PIECES = 32, 8, 16
+"""Accesses of a thread: of whole ones, all in one unrolled body; in registers where the ends of a row cut them, since the code
+is there twice; and of a group in shared memory, where each is waited for by itself."""
+LEAST_PIECES = 4
+"""Of those: one is waited for while others come."""
+BLOCKS_OF_ROWS = (32, 64, 128, 256)
+"""Threads of a block with several rows."""
+GROUP_THREADS = (128, 256, 512, 1024)
+"""Threads of a block of a group."""
+MOST_RESIDENT = 4
+"""Blocks of groups on an SM: more of them only have more to exchange."""
+LEAST_OF_GROUP = 8192
+"""Elements of a row that is worth a group."""
+
+
+class RowMapping(NamedTuple):
+    """How rows lie on the machine: see the head of this module. `resident` blocks fit on an SM with `registers` of a thread.
+
+    groups      that go over the rows, of blocks that meet in device memory; 0: blocks are handed out
+    in_shared   the row lies in shared memory, else in registers
+    inputs_only, one_pass   as of InnerPersistentParams
+    """
+
+    threads: int
+    batch: int
+    sharing: int = 1
+    rows: int = 1
+    groups: int = 0
+    in_shared: bool = False
+    inputs_only: bool = False
+    one_pass: bool = False
+    resident: int = 1
+    registers: int = 0
+
+
+@record(eq=False)
+class RowWork:
+    """What is the same for all mappings of the rows of a segment.
+
+    rows, length    of them, and elements of each, with those that its first vector may lack
+    vector          elements of an access
+    itemsize        bytes of an element of the narrowest argument with rows
+    loaded, moved   bytes of an element that are read, and those that are read and written
+    beside          bytes that all rows share, for an element
+    arguments       that lie along a row: inputs, and outputs
+    kept            bytes of an element on chip, by (inputs_only, one_pass)
+    stages          of the row; `passes`: ways to take its statistics or sums of exponentials
+    operations, row_operations   instructions of an element and of a row, as `text_length` counts them
+    is_double, is_cut, is_misaligned, is_apart   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere; the
+                    parts of a row lie apart
+    """
+
+    rows: int
+    length: int
+    vector: int
+    itemsize: int
+    loaded: int
+    moved: int
+    beside: int
+    inputs: int
+    arguments: int
+    kept: dict[tuple[bool, bool], int]
+    passes: tuple[bool, ...]
+    stages: int
+    operations: int
+    row_operations: int
+    has_statistics: bool
+    sums_exponentials: bool
+    is_double: bool
+    is_cut: bool
+    is_misaligned: bool
+
+    @property
+    def accesses(self) -> int:
+        """Of a row."""
+        return -(-self.length // self.vector)
+
+    def exchanges(self, *, one_pass: bool) -> int:
+        """How often the threads of a row wait for one another."""
+        return max(1, self.stages - 2) if one_pass else self.stages - 1
+
+
+def row_work(segment: Fusion, found: Rows) -> RowWork:
+    """Of the rows of a segment."""
+    statistics = has_statistics(segment)
+    exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+    passes = (False, True) if statistics or exponentials else (False,)
+    # What lies along some dims of a row only, such as weights of channels, is read again from a cache.
+    partial = [r for r in found.along if not found.is_along_all(r)]
+    beside = sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads)
+    again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
+    tensors = (*segment.input_tensors, *segment.output_tensors)
+    return RowWork(
+        found.rows,
+        found.length + found.cut,
+        found.accesses.vector,
+        min(r.tensor.dtype.itemsize for r in found.reads),
+        found.loaded - again,
+        found.moved - beside // 4 - again,
+        beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads),
+        len(found.along),
+        len(found.along) + len(segment.output_tensors),
+        {(i, o): kept_bytes(segment, inputs_only=i, one_pass=o) for i in (False, True) for o in passes},
+        passes,
+        stages_on_chip(segment),
+        element_instructions(segment),
+        row_instructions(segment),
+        statistics,
+        exponentials,
+        any(t.dtype.itemsize > 4 for t in tensors),
+        found.cut > 0,
+        found.accesses.misaligned,
+    )
+
+
+def row_mappings(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place: bool) -> Iterator[RowMapping]:
+    """All mappings that fit on the device.
+
+    may_group   whether blocks that are no cluster may share a row
+    may_place   whether rows may lie in shared memory
+    """
+    for one_pass in row.passes:
+        for inputs_only in (False, True):
+            if inputs_only and row.kept[True, one_pass] >= row.kept[False, one_pass]:
+                continue
+            yield from _in_registers(row, device, inputs_only, one_pass)
+            if may_group and row.length >= LEAST_OF_GROUP:
+                yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
+        if may_place:
+            yield from _in_shared(row, device, one_pass)
+            if may_group and row.length >= LEAST_OF_GROUP and not row.is_misaligned:
+                yield from _groups(row, device, True, one_pass, in_shared=True)
+
+
+def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    cycle = device.cycle
+    along = m.threads
+    warps = -(-along * m.rows // WARP)
+    exchanges = row.exchanges(one_pass=m.one_pass)
+    elements = m.rows * row.length / m.sharing
+    steps = math.log2(min(along, WARP))
+    operations = row.operations * (AGAIN if m.inputs_only else 1.0)
+    operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
+    # In shared memory each stage reads the row again.
+    accesses = row.arguments + (row.stages if m.in_shared else 0)
+    tests = (CUT_IN_SHARED if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
+    instructions = m.batch * (row.vector * operations * OPERATION + ACCESS * accesses + tests)
+    instructions += exchanges * JOIN * steps + ROW + row.row_operations
+    latency = (
+        m.batch * row.vector * (operations * DEPENDENT + LOADED * row.loaded / device.max_access_bytes) + WHOLE_ROW
+    )
+    if m.in_shared:
+        latency += PIECE * row.stages * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
+    if row.is_misaligned:
+        latency += m.batch * CUT_ACCESS
+    if m.one_pass and row.has_statistics:
+        latency += STATISTICS_STEP * math.log2(along)
+    latency = latency * cycle + device.first_to_last
+    if m.in_shared:
+        latency += IN_SHARED * device.latencies.dram_ns / 1e3
+    if along > WARP:
+        exchange = BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * cycle
+    else:
+        exchange = BLOCK_EXCHANGE * device.block_exchange / 2 * steps / (WARP.bit_length() - 1)
+    started = 0.0
+    if m.groups:
+        exchange += device.grid_exchange(m.sharing)
+        started = device.cluster_start
+    elif m.sharing > 1:
+        exchange += device.cluster_exchange(m.sharing)
+        started = device.cluster_start
+    return Work(
+        blocks=m.groups * m.sharing if m.groups else -(-row.rows // m.rows) * m.sharing,
+        resident=m.resident,
+        cluster=1 if m.groups else m.sharing,
+        trips=-(-row.rows // m.groups) if m.groups else 1,
+        warps=warps,
+        moved=elements * row.moved,
+        cached=elements * row.beside * CACHE_MISSES,
+        instructions=instructions,
+        lines=m.batch * accesses * _lines(row, along) * LOOKUP,
+        latency=latency,
+        exchange=exchanges * exchange + started,
+    )
+
+
+def _lines(row: RowWork, threads: int) -> float:
+    """Lines of the first-level cache that an access of a warp looks up, of one argument: several rows lie apart."""
+    along = min(threads, WARP)
+    nbytes = along * row.vector * row.itemsize
+    # The threads of rows that begin anywhere reach into one line more.
+    step = math.gcd(row.length * row.itemsize, LINE_BYTES) if row.vector == 1 or row.is_misaligned else LINE_BYTES
+    more = max(0.0, 1.0 - step / LINE_BYTES) if step < nbytes else 0.0
+    return WARP // along * (max(1.0, nbytes / LINE_BYTES) + more)
+
+
+def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, in_shared: bool) -> tuple[int, int]:
+    """Registers of a thread: what it should take, and what it may take at most (the compiler spills with less)."""
+    words = 2 if row.is_double else 1
+    expected = 26 + 4 * row.inputs + 24 * (words - 1)
+    elements = batch * row.vector
+    if in_shared:
+        moving = 24 if row.is_cut else 8
+    else:
+        kept = row.kept[inputs_only, one_pass]
+        expected += 16 if row.is_cut else 0
+        expected += elements * (kept if row.vector > 1 else max(4, kept)) // 4
+        # Beside what is kept, a part of the row is on its way through the arithmetic: of a cut row one vector after the other.
+        moving = row.vector if row.is_cut else words * elements // 4
+    return expected, expected + moving + 12 * words
+
+
+def _resident(threads: int, registers: int, device: DeviceInfo, shared: int = 0) -> int:
+    """Blocks that an SM holds."""
+    warps = -(-threads // WARP)
+    registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
+    found = min(
+        device.max_threads_per_sm // (warps * WARP),
+        device.registers_per_sm // (registers * warps * WARP),
+        device.max_blocks_per_sm,
+    )
+    return min(found, device.shared_per_sm // shared) if shared else found
+
+
+def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
+    most = MOST_CUT if row.is_cut else MOST_BATCH
+    for sharing in clusters_of(row, device):
+        mine = -(-row.accesses // sharing)
+        fewest = -(-mine // device.max_threads_per_block)
+        for batch in batches_of(mine, fewest, min(most, mine)):
+            threads = threads_for(mine, batch)
+            # With a larger batch and the same threads, some accesses would be idle for every thread.
+            if threads > device.max_threads_per_block or -(-mine // threads) < batch:
+                continue
+            expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
+            if needed > min(device.registers_per_thread, rung_of(threads)[1]):
+                continue
+            found = RowMapping(threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, expected)
+            for rows in _rows_of_block(row, threads, sharing):
+                resident = _resident(threads * rows, expected, device)
+                if resident:
+                    yield found._replace(rows=rows, resident=resident)
+
+
+def _rows_of_block(row: RowWork, threads: int, sharing: int) -> list[int]:
+    """How many rows a block may have: several where each stays within a warp, so that no barrier holds up all of them."""
+    if threads > WARP or sharing > 1:
+        return [1]
+    found = {max(1, block // threads) for block in BLOCKS_OF_ROWS}
+    return sorted(n for n in found if n == 1 or n < 2 * row.rows)
+
+
+def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
+    expected, needed = _registers(row, 1, True, one_pass, in_shared=True)
+    for sharing in clusters_of(row, device):
+        mine = -(-row.accesses // sharing)
+        for batch in range(2, MOST_BATCH + 1):
+            threads = -(-mine // (batch * WARP)) * WARP
+            if -(-mine // threads) < batch:
+                continue
+            held = threads * batch * row.vector * row.loaded + BESIDE_ROW
+            if threads > device.max_threads_per_block or held > device.shared_per_block_optin:
+                continue
+            resident = _resident(threads, expected, device, held)
+            if resident and needed <= rung_of(threads)[1]:
+                yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
+
+
+def _groups(
+    row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool, *, in_shared: bool
+) -> Iterator[RowMapping]:
+    most = MOST_PIECES if in_shared else MOST_CUT if row.is_cut else MOST_BATCH
+    for threads in GROUP_THREADS:
+        for batch, sharing in spreads_of(row.accesses, threads, LEAST_PIECES if in_shared else 1, most):
+            _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
+            held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
+            if needed > rung_of(threads)[1] or held > device.shared_per_block_optin:
+                break
+            # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
+            room = _resident(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
+            resident = min(room, MOST_RESIDENT, _resident(threads, needed, device, held))
+            groups = min(row.rows, resident * device.sm_count // sharing)
+            # A row in registers is waited for before the next begins.
+            if groups < 1 or (groups < row.rows and not in_shared):
+                continue
+            resident = -(-groups * sharing // device.sm_count)
+            yield RowMapping(threads, batch, sharing, 1, groups, in_shared, inputs_only, one_pass, resident, needed)
+
+
+def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:
+    """Blocks that may share a row."""
+    for sharing in CLUSTERS:
+        if sharing > 1 and (device.clusters(sharing) < 1 or row.accesses < 2 * WARP * sharing):
+            return
+        yield sharing
+
+
+def threads_for(accesses: int, batch: int) -> int:
+    """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
+    threads = -(-accesses // batch)
+    return 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+
+
+def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
+    """From `fewest` to `most` accesses of a thread, each time for fewer threads: of as many, some would have none."""
+    batch = fewest
+    while batch <= most:
+        yield batch
+        threads = threads_for(accesses, batch)
+        if threads == 1:
+            return
+        fewer = threads - WARP if threads > WARP else threads // 2
+        batch = -(-accesses // fewer)
+
+
+def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
+    """From `fewest` to `most` accesses of a thread and the blocks of as many `threads` they make, two or more. Each time
+    fewer blocks: with as many and more accesses a thread, threads would be idle."""
+    batch = fewest
+    while batch <= most:
+        sharing = -(-accesses // (threads * batch))
+        if sharing < 2:
+            return
+        if batch > fewest or -(-accesses // (threads * sharing)) == batch:
+            yield batch, sharing
+        batch = -(-accesses // (threads * (sharing - 1)))
+
+
+def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
+    """The mapping that parameters say."""
+    in_shared, in_group = bool(params.in_shared), params.in_grid > 0
+    expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
+    held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
+    resident = params.in_grid or max(1, _resident(params.threads * params.rows, expected, device, held))
+    return RowMapping(
+        params.threads,
+        params.batch,
+        params.cluster,
+        params.rows,
+        params.blocks if in_group else 0,
+        in_shared,
+        params.inputs_only,
+        params.one_pass,
+        resident,
+        expected,
+    )
