@@ -1,18 +1,21 @@
 """What tuning gains over what schedulers propose: each case tuned on its own inputs, with the time of every segment.
 
     python3 -m benchmarks.tuned [PART OF A NAME ...] [--seed N] [--losers] [--json FILE]
-    python3 -m benchmarks.tuned --set everyday --wide --times benchmarks/data/h200.jsonl --part 1/8 --lock /tmp/gpu
 
 Public cases, or with `--seed` those of the sweep. `--losers` prints all candidates of each segment. Times are those that tuning
-takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` has candidates
-two choices away from the proposal as well, as many as make 24, drawn by the case's name. Parts that run at once compile side
-by side, and measure one after the other where they have the same `--lock`. Needs torch and a GPU.
+takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` measures 24
+mappings of each segment, half of them the likeliest and half drawn by the case's name from all that there are.
+
+Nothing else may use the GPU meanwhile. `--prepare` only compiles, into the disk cache, and may run in parts at once; the one
+process that measures finds all there.
+
+    for k in 1 2 3 4; do python3 -m benchmarks.tuned --set everyday --wide --prepare --part $k/4 & done; wait
+    python3 -m benchmarks.tuned --set everyday --wide --times benchmarks/data/h200.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import math
 import random
@@ -21,16 +24,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from benchmarks.case import Case, define_fusion
+from benchmarks.compile_case import compile_candidates
 from benchmarks.environment import describe
 from benchmarks.param_times import cases_of, times_of, write
 from fuser import Tuning
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
+from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Params
 from fuser.schedule.segment import Segment
@@ -54,31 +58,18 @@ WIDE = 24
 
 
 def wide_candidates() -> AbstractContextManager[object]:
-    """While it is in place tuning measures candidates that differ from the proposal in two choices, too."""
+    """While it is in place tuning measures candidates from all over the space of mappings, too."""
     plain = KernelCompiler.candidates
 
     def wide(compiler: KernelCompiler, segment: Segment, bound: BoundInputs) -> tuple[Params, ...]:
-        near = plain(compiler, segment, bound)
+        found = plain(compiler, segment, bound)
         info = compiler.target().info
-        far = [p for n in near[1:] for p in neighbours(n, info)]
+        near = found[: WIDE // 2]
+        far = [*found[WIDE // 2 :], *(p for n in near[1:] for p in neighbours(n, info))]
         random.Random(repr(near[0])).shuffle(far)
         return tuple(dict.fromkeys((*near, *far)))[:WIDE]
 
     return patch.object(KernelCompiler, "candidates", wide)
-
-
-def measured_alone(lock: Path) -> AbstractContextManager[object]:
-    """While it is in place one process measures at a time, of all that name the same file."""
-    from fuser.compiler import tuning
-
-    plain = tuning._Run._measured  # pyright: ignore[reportPrivateUsage]
-
-    def alone(run: Any, *arguments: Any) -> list[list[float]]:
-        with lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            return plain(run, *arguments)
-
-    return patch.object(tuning._Run, "_measured", alone)  # pyright: ignore[reportPrivateUsage]
 
 
 def lines_of(case: Case, record: TuningRecord, seconds: float) -> list[str]:
@@ -107,7 +98,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--times", type=Path, help="file that times are added to, for benchmarks.regret")
     parser.add_argument("--wide", action="store_true", help=f"{WIDE} candidates of each segment, not only the nearest")
     parser.add_argument("--part", default="1/1", help="K/N: every Nth case, from the Kth on")
-    parser.add_argument("--lock", type=Path, help="file that is locked while this process measures")
+    parser.add_argument("--prepare", action="store_true", help="compile all candidates, measure nothing")
+    parser.add_argument("--device", default="H200", help="with --prepare: a preset of DeviceInfo")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
     asked = parser.parse_args(arguments)
     group = asked.set or ("public" if asked.seed is None else f"sweep{asked.seed}")
@@ -115,10 +107,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = {label: c for label, c in cases if not asked.names or any(n in c.name for n in asked.names)}
     first, of = map(int, asked.part.split("/"))
     chosen = dict(list(chosen.items())[first - 1 :: of])
-    with (
-        wide_candidates() if asked.wide else nullcontext(),
-        measured_alone(asked.lock) if asked.lock else nullcontext(),
-    ):
+    with wide_candidates() if asked.wide else nullcontext():
+        if asked.prepare:
+            made = [compile_candidates(case, DeviceInfo.preset(asked.device)) for case in chosen.values()]
+            print(f"{sum(made)} kernels of {len(made)} cases")
+            return 0
         return tune_all(chosen, asked)
 
 
