@@ -212,7 +212,7 @@ def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
-    if params.reduction.grid_reduce == 1:
+    if params.reduction.grid_reduce == 1 or params.reduction.cluster:
         # As many rows in registers as before, or more.
         loops = params.reduction
         along, across, batch = loops.block_reduce, loops.block_iterate, loops.unroll

@@ -230,8 +230,8 @@ class OuterPersistentParams:
     """Columns whose rows are read once, or twice by blocks that stay.
 
     reduction          the loops. `grid_reduce` blocks share the rows of some columns: they wait for one another between stages
-                       and go over their rows once more. One has all rows of its columns: in registers, `unroll` accesses of a
-                       thread
+                       and go over their rows once more. One, or a cluster, has all rows of its columns in registers, `unroll`
+                       accesses of a thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers  the rows of its last iteration stay in the registers that they were loaded into
     bounds             (input, dim, low, high): extents for which the rows fit in registers

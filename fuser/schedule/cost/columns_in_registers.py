@@ -1,28 +1,38 @@
-"""Columns whose rows a block holds in registers: how many threads share the rows of a column, and how many columns a block has.
+"""Columns whose rows lie in registers: how many threads share the rows of a column, and how many columns a block has.
 
 A thread that has all rows of its columns exchanges nothing, but few such threads fit on an SM, which then waits for memory and
-computes in turn. More threads for a column hold fewer rows each, and meet in shared memory once a stage.
-
-What moves and what is computed overlap as far as blocks of several waves are on an SM together: the shorter of the two is
-hidden but for one wave of it.
+computes in turn. More threads for a column hold fewer rows each, and meet in shared memory once a stage; the blocks of a
+cluster meet in each other's. `estimate` says how long each takes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, REGISTER_STEP, WARP, DeviceInfo
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
+from fuser.schedule.cost.estimate import Work, total_time
 from fuser.schedule.cost.reduction_space import ceil_div
+from fuser.schedule.cost.row_mappings import (
+    ACCESS,
+    BLOCK_EXCHANGE,
+    CLUSTERS,
+    DEPENDENT,
+    JOIN,
+    LOADED,
+    LOOKUP,
+    OPERATION,
+    WARP_JOINS,
+    WHOLE_ROW,
+)
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 OWN_REGISTERS = 24
 """Registers of a thread beside its rows and what its columns have one of: addresses, counters, temporaries."""
 OWN_INSTRUCTIONS = 64
 """Of a thread, whatever it holds: it finds its columns by divisions, and tests them."""
-ACCESS_INSTRUCTIONS = 3
-"""Of an access to an argument: an address of 64 bits, and the access."""
 MOST_COLUMNS = 256
 """Accesses of a block side by side: more of them share nothing else."""
 
@@ -61,30 +71,32 @@ class HeldColumns:
 
 @record
 class HeldShape:
-    """`across` x `along` threads, `batch` accesses of `vector` columns for each; how many `blocks` of them there are, how many
-    an SM has at once, and the microseconds that all of them should take, without the launch. `least_over_grid`: what blocks
-    that share columns, and wait for one another, take at least."""
+    """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each; how many `blocks`
+    of them there are, how many an SM has at once, and the microseconds that all of them should take."""
 
     across: int
     along: int
+    sharing: int
     batch: int
     vector: int
     registers: int
     blocks: int
     resident: int
     time: float
-    least_over_grid: float
 
 
-def choose_held_shape(held: HeldColumns, most: int, device: DeviceInfo) -> HeldShape | None:
-    """The shape that should take least time; None where no block holds all rows of its columns.
+def choose_held_shape(held: HeldColumns, most: int, device: DeviceInfo, *, may_share: bool = False) -> HeldShape | None:
+    """The shape that should take least time; None where no block or cluster holds all rows of its columns.
 
-    most   elements of a thread for which its text is short enough
+    most        elements of a thread for which its text is short enough
+    may_share   whether blocks of a cluster may have rows of the same columns
     """
-    return min(_shapes(held, most, device), key=lambda shape: shape.time, default=None)
+    sharing = [n for n in CLUSTERS if n == 1 or (may_share and device.clusters(n) >= 1)]
+    shapes = (shape for n in sharing for shape in _shapes(held, n, most, device))
+    return min(shapes, key=lambda shape: shape.time, default=None)
 
 
-def _shapes(held: HeldColumns, most: int, device: DeviceInfo) -> Iterator[HeldShape]:
+def _shapes(held: HeldColumns, sharing: int, most: int, device: DeviceInfo) -> Iterator[HeldShape]:
     vector = held.vector
     while vector >= 1:
         accesses = ceil_div(held.columns, vector)
@@ -93,10 +105,10 @@ def _shapes(held: HeldColumns, most: int, device: DeviceInfo) -> Iterator[HeldSh
             # Of what memory reads as one a block leaves nothing to others.
             if across * vector * held.narrowest >= BURST_BYTES or across >= accesses:
                 along = max(1, WARP // across)
-                while along <= held.rows and across * along <= device.max_threads_per_block:
-                    batch = ceil_div(held.rows, along)
+                while along * sharing <= held.rows and across * along <= device.max_threads_per_block:
+                    batch = ceil_div(held.rows, along * sharing)
                     if batch * vector <= most:
-                        shape = _shape(held, across, along, batch, vector, device)
+                        shape = _shape(held, across, along, sharing, batch, vector, device)
                         if shape is not None:
                             yield shape
                     along *= 2
@@ -104,7 +116,9 @@ def _shapes(held: HeldColumns, most: int, device: DeviceInfo) -> Iterator[HeldSh
         vector //= 2
 
 
-def _shape(held: HeldColumns, across: int, along: int, batch: int, vector: int, device: DeviceInfo) -> HeldShape | None:
+def _shape(
+    held: HeldColumns, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
+) -> HeldShape | None:
     threads = across * along
     if threads % WARP:
         return None
@@ -121,18 +135,55 @@ def _shape(held: HeldColumns, across: int, along: int, batch: int, vector: int, 
     )
     if resident < 1:
         return None
-    blocks = ceil_div(held.columns, across * vector)
-    waves = max(1.0, blocks / (device.sm_count * resident))
-    life = device.latencies.dram_loaded_ns / 1e3
+    blocks = ceil_div(held.columns, across * vector) * sharing
+    work = _work(held, across, along, sharing, batch, vector, blocks, resident, device)
+    time = total_time(work, device) + held.ending * min(blocks, device.sm_count * resident)
+    return HeldShape(across, along, sharing, batch, vector, granted, blocks, resident, time)
+
+
+def _work(
+    held: HeldColumns,
+    across: int,
+    along: int,
+    sharing: int,
+    batch: int,
+    vector: int,
+    blocks: int,
+    resident: int,
+    device: DeviceInfo,
+) -> Work:
+    """What a shape asks of the machine."""
+    warps, steps = across * along // WARP, math.log2(along)
+    elements = across * vector * min(held.rows, along * batch)
+    instructions = batch * (vector * held.element_work * OPERATION + ACCESS * held.arguments)
+    instructions += OWN_INSTRUCTIONS + vector * (held.column_work + held.results * JOIN * steps)
+    latency = batch * vector * (held.element_work * DEPENDENT + LOADED * held.moved / device.max_access_bytes)
+    exchange = 0.0
     if along > 1:
-        life += held.exchanges * device.block_exchange
-    work = OWN_INSTRUCTIONS + vector * held.column_work
-    work += batch * (vector * held.element_work + ACCESS_INSTRUCTIONS * held.arguments)
-    # SMs have as many of the blocks as the one that has most.
-    computing = ceil_div(blocks, device.sm_count) * threads * work * device.thread_time
-    memory = held.rows * held.columns * held.moved / device.memory_rate
-    over_grid = memory + device.latencies.dram_loaded_ns / 1e3 + held.exchanges * device.grid_exchange(2)
-    moving = max(memory, waves * life)
-    time = max(moving, computing) + min(moving, computing) / waves + life
-    time += held.ending * min(blocks, device.sm_count * resident)
-    return HeldShape(across, along, batch, vector, granted, blocks, resident, time, over_grid)
+        exchange += BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * device.cycle
+    if sharing > 1:
+        exchange += device.cluster_exchange(sharing)
+    # A warp looks up the lines of as many rows as it has.
+    side_by_side = min(across, WARP)
+    lines = WARP // side_by_side * ceil_div(side_by_side * vector * held.narrowest, LINE_BYTES)
+    return Work(
+        blocks=blocks,
+        resident=resident,
+        cluster=sharing,
+        trips=1,
+        warps=warps,
+        moved=elements * held.moved,
+        cached=0.0,
+        instructions=instructions,
+        lines=batch * held.arguments * lines * LOOKUP,
+        latency=(latency + WHOLE_ROW) * device.cycle + device.first_to_last,
+        exchange=held.exchanges * exchange + (device.cluster_start if sharing > 1 else 0.0),
+    )
+
+
+def over_grid_time(held: HeldColumns, sharing: int, device: DeviceInfo) -> float:
+    """Of `sharing` blocks of the whole grid that have rows of the same columns: once they have read them, they leave what they
+    found in device memory, wait, and read what all have left. Statistics are taken in one pass."""
+    moving = held.rows * held.columns * held.moved / device.memory_rate
+    exchange = device.grid_exchange(sharing) + 2 * device.latencies.dram_loaded_ns / 1e3
+    return device.launch + device.first_to_last + moving + max(1, held.exchanges - 1) * exchange

@@ -29,7 +29,7 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_gro
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape
+from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape, over_grid_time
 from fuser.schedule.cost.persistent_rows import kept_bytes, stages_on_chip
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
@@ -123,7 +123,7 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
-        if params.reduction.grid_reduce == 1:
+        if params.reduction.grid_reduce == 1 or params.reduction.cluster:
             return schedule_in_registers(segment, params)
         builder = ReductionScheduler().schedule(segment, params.reduction)
         builder.ask_blocks_per_sm(1)
@@ -214,20 +214,65 @@ def propose_columns(
     """Parameters for blocks that hold all rows of their columns, with their shape, or for blocks that share them: whichever
     should be faster. `loops`, `ending`: see `propose_in_registers`."""
     shared = over_grid(segment, loops, inputs, device)
-    held = propose_in_registers(segment, loops, inputs, device, ending=ending)
-    if isinstance(held, Refused) or (not isinstance(shared, Refused) and held[1].time >= held[1].least_over_grid):
-        return shared
-    return held
+    held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
+    if isinstance(held, Refused) or isinstance(shared, Refused):
+        return shared if isinstance(held, Refused) else held
+    columns = _held_columns(segment, loops, inputs, ending)
+    assert isinstance(columns, HeldColumns)
+    return shared if over_grid_time(columns, shared.reduction.grid_reduce, device) < held[1].time else held
 
 
 def propose_in_registers(
-    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
+    segment: Fusion,
+    loops: ReductionParams,
+    inputs: SegmentInputs,
+    device: DeviceInfo,
+    *,
+    ending: float = 0.0,
+    may_share: bool = False,
 ) -> tuple[OuterPersistentParams, HeldShape] | Refused:
     """Parameters for blocks that hold all rows of their columns, and how they came about.
 
-    loops    of the same reduction in passes: which accesses may be wide
-    ending   see `HeldColumns`
+    loops      of the same reduction in passes: which accesses may be wide
+    ending     see `HeldColumns`
+    may_share  whether they may be the blocks of a cluster
     """
+    held = _held_columns(segment, loops, inputs, ending)
+    if isinstance(held, Refused):
+        return held
+    rows, columns = held.rows, held.columns
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    groups, reduced = dim_groups(graph, reference), reduced_groups(graph, reference)
+    shape = choose_held_shape(held, most_repeated(segment, device), device, may_share=may_share)
+    if shape is None:
+        return Refused(f"no block holds {rows} rows of its columns")
+    bounds = row_bounds(segment, graph, reduced, inputs, rows, loops.order, list(groups))
+    if isinstance(bounds, Refused):
+        return bounds
+    made = replace(
+        loops,
+        block_reduce=shape.along,
+        block_iterate=shape.across,
+        grid_reduce=shape.sharing,
+        unroll=shape.batch,
+        vector=shape.vector,
+        vectorized=loops.vectorized if shape.vector > 1 else (),
+        cluster=shape.sharing > 1,
+        streaming=False,
+        reasons=(),
+    )
+    reasons = (
+        f"{rows} rows of {columns} columns: {shape.across} accesses of {shape.vector} side by side, "
+        f"{shape.along} threads of {shape.sharing} blocks share a column, each holds {shape.batch} rows",
+        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time:.1f} us",
+    )
+    return OuterPersistentParams(made, bounds=bounds, reasons=reasons), shape
+
+
+def _held_columns(
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
+) -> HeldColumns | Refused:
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     groups = dim_groups(graph, reference)
@@ -246,7 +291,7 @@ def propose_in_registers(
     written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
     if not read:
         return Refused("no input has rows")
-    held = HeldColumns(
+    return HeldColumns(
         rows,
         columns,
         loops.vector,
@@ -261,30 +306,6 @@ def propose_in_registers(
         row_instructions(segment),
         ending,
     )
-    shape = choose_held_shape(held, most_repeated(segment, device), device)
-    if shape is None:
-        return Refused(f"no block holds {rows} rows of its columns")
-    bounds = row_bounds(segment, graph, reduced, inputs, rows, loops.order, list(groups))
-    if isinstance(bounds, Refused):
-        return bounds
-    made = replace(
-        loops,
-        block_reduce=shape.along,
-        block_iterate=shape.across,
-        grid_reduce=1,
-        unroll=shape.batch,
-        vector=shape.vector,
-        vectorized=loops.vectorized if shape.vector > 1 else (),
-        cluster=False,
-        streaming=False,
-        reasons=(),
-    )
-    reasons = (
-        f"{rows} rows of {columns} columns: {shape.across} accesses of {shape.vector} side by side, "
-        f"{shape.along} threads share a column, each holds {shape.batch} rows",
-        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time:.1f} us",
-    )
-    return OuterPersistentParams(made, bounds=bounds, reasons=reasons), shape
 
 
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import BURST_BYTES, H200, WARP
-from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape
+from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape, over_grid_time
 
 NORM = HeldColumns(
     rows=96,
@@ -80,10 +80,24 @@ def test_few_large_blocks_where_each_leaves_something_for_the_last_one() -> None
 def test_time_follows_what_is_moved() -> None:
     once, twice = chosen(NORM), chosen(replace(NORM, columns=2 * NORM.columns))
     assert NORM.rows * NORM.columns * NORM.moved / H200.memory_rate < once.time
-    assert 1.5 * once.time < twice.time < 2 * once.time + 1e-6
+    moving = NORM.rows * NORM.columns * NORM.moved / H200.memory_rate
+    assert once.time + moving / 2 < twice.time < 2 * once.time + 1e-6
 
 
-def test_blocks_that_wait_for_the_grid_are_better_only_where_columns_are_few_and_long() -> None:
-    short, long = (chosen(replace(NORM, rows=rows, columns=32, element_work=200)) for rows in (16, 1000))
-    assert short.time < short.least_over_grid
-    assert long.time > long.least_over_grid
+@pytest.mark.parametrize("may_share", [False, True])
+def test_blocks_of_a_cluster_hold_what_one_cannot(may_share: bool) -> None:
+    """Where a device has clusters, and they are asked for."""
+    long = replace(NORM, rows=20_000, columns=64)
+    assert (choose_held_shape(long, MOST, H200, may_share=may_share) is not None) is may_share
+    assert choose_held_shape(long, MOST, replace(H200, max_cluster=1), may_share=may_share) is None
+
+
+def test_no_cluster_where_blocks_have_enough_to_do() -> None:
+    found = choose_held_shape(NORM, MOST, H200, may_share=True)
+    assert found is not None
+    assert found.sharing == 1
+
+
+def test_waiting_for_the_grid_takes_longer_the_more_wait() -> None:
+    few, many = (over_grid_time(NORM, n, H200) for n in (2, 132))
+    assert NORM.rows * NORM.columns * NORM.moved / H200.memory_rate < few < many

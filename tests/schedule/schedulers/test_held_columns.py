@@ -19,7 +19,10 @@ from fuser.ir.kernel import BlockBarrier, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
+from fuser.schedule.cost import columns_in_registers
+from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape
+from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params, Refused
+from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -28,6 +31,7 @@ from tests.oracle import Array
 Float, Half, BFloat16, Double = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Double
 SMALL = replace(H200, sm_count=2, max_cluster=1)
 """Few SMs, which few columns keep busy."""
+CLUSTERS = replace(H200, sm_count=16)
 TOLERANCE = {Float: 3e-5, Half: 4e-3, BFloat16: 3e-2, Double: 1e-10}
 Definition = Callable[[FusionDefinition, DataType], None]
 
@@ -74,6 +78,15 @@ def norm_of_two_dims(fd: FusionDefinition, dtype: DataType) -> None:
     fd.add_output(o.cast(o.div(f, o.add(norm, 1e-3)), dtype))
 
 
+def batch_norm(fd: FusionDefinition, dtype: DataType) -> None:
+    """Of channels that come last: rows are all pixels."""
+    o = fd.ops
+    f = o.cast(image(fd, dtype), wide_of(dtype))
+    variance, mean = o.var_mean(f, [0, 1, 2], 0, True)
+    fd.add_output(o.cast(o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5))), dtype))
+    fd.add_output(variance)
+
+
 def segmentation_loss(fd: FusionDefinition, dtype: DataType) -> None:
     """The logarithm of softmax, looked up by a label for each pixel, then the mean."""
     o = fd.ops
@@ -102,6 +115,9 @@ def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
         return [(x - mean) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * rest[0].reshape(-1, 1, 1), mean]
     if define is softmax_backward:
         return [x * (rest[0] - (x * rest[0]).sum(1, keepdims=True))]
+    if define is batch_norm:
+        variance = x.var((0, 1, 2), keepdims=True)
+        return [(x - x.mean((0, 1, 2), keepdims=True)) / np.sqrt(variance + 1e-5), variance]
     if define is norm_of_two_dims:
         return [x / (np.sqrt((x * x).sum((0, 2), keepdims=True)) + 1e-3)]
     e = np.exp(x - x.max(1, keepdims=True))
@@ -150,7 +166,7 @@ def check(
     fusion, inputs, params = planned(define, arrays, dtype, device)
     held = params.rows if isinstance(params, ChainedParams) else params
     assert isinstance(held, OuterPersistentParams)
-    assert held.reduction.grid_reduce == 1
+    assert held.reduction.grid_reduce == 1 or held.reduction.cluster
     kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, inputs)
     found = run_on(SimulatorDevice(info=device), kernel, fusion, arrays)
     for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
@@ -187,6 +203,27 @@ def test_dtypes(define: Definition, dtype: DataType, last: int) -> None:
 @pytest.mark.parametrize("dtype", [Float, Half])
 def test_rows_that_lie_apart(dtype: DataType, pad: int) -> None:
     check(softmax, (2, 33, 5, 40), dtype, pad=pad)
+
+
+@pytest.mark.parametrize("define", [*NORMALISATIONS, batch_norm])
+@pytest.mark.parametrize("sharing", [2, 4])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_columns_over_clusters(
+    define: Definition, sharing: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block has a part of the rows, all of it in registers, and no block waits for others through device memory."""
+
+    def shared(held: HeldColumns, most: int, device: DeviceInfo, *, may_share: bool = False) -> HeldShape | None:
+        shapes = columns_in_registers._shapes(held, sharing, most, device)
+        return min(shapes, key=lambda s: s.time, default=None) if may_share else None
+
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setattr(outer_persistent, "choose_held_shape", shared)
+    monkeypatch.setattr(outer_persistent, "over_grid", lambda *_: Refused("clusters are asked about"))
+    kernel = check(define, as_reduced(define, (2, 67, 3, 24)), dtype, CLUSTERS)
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert not kernel.plan.cooperative
 
 
 def test_threads_that_share_a_column_meet_for_each_sum() -> None:

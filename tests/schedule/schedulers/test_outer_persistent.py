@@ -21,6 +21,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Refused
+from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -35,6 +36,12 @@ SMALL = replace(H200, sm_count=6, max_cluster=1)
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
 Definition = Callable[[FusionDefinition, DataType], None]
 CHANNELS_LAST = (3, 0, 2, 1)
+
+
+@pytest.fixture(autouse=True)
+def over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So little data would lie in the registers of a block, which `test_held_columns` asks about."""
+    monkeypatch.setattr(outer_persistent, "propose_in_registers", lambda *_, **__: Refused("the grid is asked about"))
 
 
 def batch_norm(fd: FusionDefinition, dtype: DataType) -> None:
