@@ -13,6 +13,7 @@ What code takes is counted in instructions and cycles, as fitted to 3,900 kernel
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -112,12 +113,11 @@ class RowWork:
     itemsize        bytes of an element of the narrowest argument with rows
     loaded, moved   bytes of an element that are read, and those that are read and written
     beside          bytes that all rows share, for an element
-    arguments       that lie along a row: inputs, and outputs
+    inputs          that lie along a row; `arguments`: with all outputs
     kept            bytes of an element on chip, by (inputs_only, one_pass)
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `text_length` counts them
-    is_double, is_cut, is_misaligned, is_apart   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere; the
-                    parts of a row lie apart
+    is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 
     rows: int
@@ -162,7 +162,8 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
     tensors = (*segment.input_tensors, *segment.output_tensors)
     return RowWork(
         found.rows,
-        found.length + found.cut,
+        # A plain number: what is found for it in a trace is found again for other numbers of rows, not for other lengths.
+        operator.index(found.length + found.cut),
         found.accesses.vector,
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,
@@ -281,6 +282,11 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     return expected, expected + moving + 12 * words
 
 
+def _most_registers(threads: int, device: DeviceInfo) -> int:
+    """Registers that a thread of such a block may have."""
+    return min(device.registers_per_thread, rung_of(threads)[1])
+
+
 def _resident(threads: int, registers: int, device: DeviceInfo, shared: int = 0) -> int:
     """Blocks that an SM holds."""
     warps = -(-threads // WARP)
@@ -304,7 +310,7 @@ def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass:
             if threads > device.max_threads_per_block or -(-mine // threads) < batch:
                 continue
             expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
-            if needed > min(device.registers_per_thread, rung_of(threads)[1]):
+            if needed > _most_registers(threads, device):
                 continue
             found = RowMapping(threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, expected)
             for rows in _rows_of_block(row, threads, sharing):
@@ -317,8 +323,7 @@ def _rows_of_block(row: RowWork, threads: int, sharing: int) -> list[int]:
     """How many rows a block may have: several where each stays within a warp, so that no barrier holds up all of them."""
     if threads > WARP or sharing > 1:
         return [1]
-    found = {max(1, block // threads) for block in BLOCKS_OF_ROWS}
-    return sorted(n for n in found if n == 1 or n < 2 * row.rows)
+    return [n for n in (block // threads for block in BLOCKS_OF_ROWS) if n == 1 or n < 2 * row.rows] or [1]
 
 
 def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
@@ -333,7 +338,7 @@ def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[Row
             if threads > device.max_threads_per_block or held > device.shared_per_block_optin:
                 continue
             resident = _resident(threads, expected, device, held)
-            if resident and needed <= rung_of(threads)[1]:
+            if resident and needed <= _most_registers(threads, device):
                 yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
 
 
@@ -341,11 +346,11 @@ def _groups(
     row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool, *, in_shared: bool
 ) -> Iterator[RowMapping]:
     most = MOST_PIECES if in_shared else MOST_CUT if row.is_cut else MOST_BATCH
-    for threads in GROUP_THREADS:
+    for threads in (n for n in GROUP_THREADS if n <= device.max_threads_per_block):
         for batch, sharing in spreads_of(row.accesses, threads, LEAST_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-            if needed > rung_of(threads)[1] or held > device.shared_per_block_optin:
+            if needed > _most_registers(threads, device) or held > device.shared_per_block_optin:
                 break
             # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
             room = _resident(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)

@@ -16,6 +16,7 @@ asynchronously, and each stage reads them again (`transforms/place_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from fuser.ir.device_info import DeviceInfo
@@ -28,6 +29,7 @@ from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.estimate import estimate, total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
 from fuser.schedule.cost.row_mappings import RowMapping, RowWork, row_mappings, row_work, work_of
+from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
@@ -65,7 +67,7 @@ class InnerPersistentScheduler:
         row = row_work(segment, found)
         ranked = _ranked(row, found, device, may_group=True)
         made = (_params(segment, found, row, ranked[n:], inputs, device) for n in range(len(ranked)))
-        return (p for p in made if not isinstance(p, Refused))
+        return _beside_the_first(p for p in made if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -86,11 +88,27 @@ def _proposed(
     return _params(segment, found, row, ranked, inputs, device)
 
 
+def _beside_the_first(made: Iterable[InnerPersistentParams]) -> Iterator[InnerPersistentParams]:
+    """The same, with what the first has otherwise as the first reason of each other one."""
+    first: InnerPersistentParams | None = None
+    for params in made:
+        if first is None:
+            first = params
+            yield params
+        else:
+            why = f"beside what was proposed: {difference(first, params)}"
+            yield replace(params, reasons=(why, *params.reasons))
+
+
 def _ranked(row: RowWork, found: Rows, device: DeviceInfo, *, may_group: bool) -> list[tuple[float, RowMapping]]:
     """All mappings with the microseconds that they should take, the fastest first."""
     times = [(total_time(work_of(row, m, device), device), m) for m in _mappings(row, found, device, may_group)]
-    times.sort(key=lambda timed: timed[0])
-    return times
+    if not times:
+        return []
+    best = min(times, key=lambda timed: timed[0])
+    # The order of the others decides no kernel: by text, so that a trace (`ir/number_trace.py`) is not asked for it.
+    rest = sorted((timed for timed in times if timed is not best), key=lambda timed: f"{timed[0]:24.6f}")
+    return [best, *rest]
 
 
 def _mappings(row: RowWork, found: Rows, device: DeviceInfo, may_group: bool) -> Iterator[RowMapping]:
