@@ -265,7 +265,7 @@ class KernelCompiler:
         raise refused(segment.fusion, types, "no scheduler takes its sizes: " + "; ".join(refusals))
 
     def candidates(self, segment: Segment, bound: BoundInputs) -> tuple[Params, ...]:
-        """What tuning measures, each once: what is proposed, its scheduler's other candidates, what other schedulers propose.
+        """What tuning measures, each once: what is proposed, what other schedulers propose, its scheduler's other candidates.
 
         Raises SizesRefusedError as `propose` does.
         """
@@ -274,10 +274,11 @@ class KernelCompiler:
             inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
             own = scheduler_for(proposed)
             found: dict[Params, None] = {proposed: None}
-            found.update(dict.fromkeys(own.candidates(segment.fusion, inputs, info)))
+            # Others first: of those of one scheduler there may be more than are measured.
             for other in candidates(segment):
                 if other is not own:
                     found.update(dict.fromkeys(islice(other.candidates(segment.fusion, inputs, info), 1)))
+            found.update(dict.fromkeys(own.candidates(segment.fusion, inputs, info)))
             return tuple(found)
 
     def compile_segment(

@@ -111,7 +111,7 @@ def test_tuning_asks_it(monkeypatch: pytest.MonkeyPatch, *, tuned_apart: bool) -
     from fuser import Tuning
     from fuser.compiler import tuning
     from fuser.compiler.tuning_record import TABLE, Fate
-    from tests.compiler.test_tuning import Clock, first_is_slow, rows, softmax
+    from tests.compiler.test_tuning import Clock, first_is_slow, is_neighbour, rows, softmax
 
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     TABLE.forget()
@@ -125,5 +125,6 @@ def test_tuning_asks_it(monkeypatch: pytest.MonkeyPatch, *, tuned_apart: bool) -
     (segment,) = TABLE.made()[-1].segments
     fates = [c.fate for c in segment.candidates[1:3]]
     assert fates == ([Fate.slow, Fate.failed] if tuned_apart else [Fate.measured] * 2)
-    assert segment.winner == (3 if tuned_apart else 1)
+    beating = [k for k, c in enumerate(segment.candidates) if c.fate is Fate.measured and is_neighbour(c.params)]
+    assert segment.winner == beating[0] >= (3 if tuned_apart else 1)
     TABLE.forget()
