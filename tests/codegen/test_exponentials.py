@@ -24,6 +24,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.pipeline import optimize_fusion
 from tests.accuracy import ulp
 from tests.codegen.test_device_functions import HOST_PRELUDE
+from tests.schedule.forced_rows import propose_only
 
 _ENTRIES = """
 extern "C" void entries(double* powers) {
@@ -126,7 +127,9 @@ def _softmax_text(rows: int, columns: int, dtype: DataType) -> str:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(38, 50257), (55, 250003), (1240, 7168)])
-def test_the_table_is_filled_once_where_all_threads_come(rows: int, columns: int):
+def test_the_table_is_filled_once_where_all_threads_come(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch):
+    """Of rows in shared memory, in two passes: threads with few elements, or one pass over them, read no table."""
+    propose_only(monkeypatch, lambda m: m.in_shared and not m.one_pass)
     text = _softmax_text(rows, columns, DataType.Double)
     body = text[text.index('extern "C"') :]
     fills = [m.start() for m in re.finditer(rf"{FILL_EXP_TABLE}\(\)", body)]

@@ -87,7 +87,7 @@ def test_refused_sizes_of_one_segment_leave_the_other_alone(twice: Fusion) -> No
         "# cut again: the segment of t14, t15: no scheduler takes its sizes: inner_outer_persistent:"
     )
     assert "inner_outer_persistent refused: it does not take the sizes of a segment with" in stages["segments.py"]
-    assert "sizes refused by inner_persistent: a row of 4000000 elements" in stages["s1.params.py"]
+    assert "sizes refused by inner_persistent: no way to hold rows of 4000000 elements" in stages["s1.params.py"]
 
 
 def softmax() -> FusionDefinition:

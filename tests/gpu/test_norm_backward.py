@@ -12,12 +12,13 @@ import pytest
 from fuser import DataType
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.fusion import Fusion
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
 from fuser.schedule.schedulers import inner_outer_persistent
+from tests.fusions import rows as of_rows
 from tests.harness import run_on
 from tests.oracle import Array
-from tests.schedule.cost import test_latency_bound_rows as few_rows
 from tests.schedule.schedulers import test_inner_outer_persistent as inner_outer
 from tests.schedule.schedulers import test_outer_persistent as outer
 
@@ -102,7 +103,6 @@ def test_images(dtype: DataType, shape: tuple[int, int, int, int]) -> None:
     rng = np.random.default_rng(shape)
     image = (rng.normal(size=shape) + 3).astype(dtype.numpy)
     weight = rng.normal(size=shape[1]).astype(np.float32)
-    exact, axes = image.astype(np.float64), (0, 2, 3)
-    centred = exact - exact.mean(axes, keepdims=True)
-    expected = centred / np.sqrt(exact.var(axes, keepdims=True) + 1e-5) * weight.reshape(1, -1, 1, 1)
-    check(few_rows.batch_norm(dtype), [image, weight], [expected], dtype)
+    expected = of_rows.reference(of_rows.batch_norm, [image, weight])
+    fusion = optimize_fusion(of_rows.fusion_of(of_rows.batch_norm, dtype), lambda *_: None)
+    check(fusion, [image, weight], expected, dtype)

@@ -9,17 +9,17 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.device import get_device
-from tests.harness import run_on
-from tests.schedule.cost.test_rows_in_shared import shapes_of
-from tests.schedule.schedulers.test_inner_persistent import (
+from tests.fusions.rows import (
     Definition,
     add_norm,
     described,
     fusion_of,
     layer_norm,
     reference,
+    shapes_of,
     softmax,
 )
+from tests.harness import run_on
 
 
 def norm_beside_floats(fd: FusionDefinition, dtype: DataType) -> None:

@@ -7,9 +7,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "analysis/reference.py": {
         "elements": "-",
     },
-    "cost/co_resident_rows.py": {
-        "cycles": "OF_THREAD",
-    },
     "cost/columns_model.py": {
         "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_DOUBLES OF_SHARED",
         "instructions": "JOIN SUM_UP DOUBLE",
@@ -19,20 +16,14 @@ NUMBERS: dict[str, dict[str, str]] = {
         "registers": "FOR_EACH",
         "elements": "SHARED_BYTES",
     },
+    "cost/estimate.py": {
+        "power": "LIMITS",
+        "share": "OWN_TRANSFER -",
+    },
     "cost/gradient_rows.py": {
         "share": "RATE -",
         "cycles": "EACH_ROW LEAST_ROW",
         "threads": "THREADS",
-    },
-    "cost/latency_bound_rows.py": {
-        "cycles": "CUT_ELEMENT ELEMENT SINGLE_ELEMENT ALONE_ELEMENT ALONE_BYTE ONCE TWICE WARP_TWICE",
-        "share": "RATE_OF_SEVERAL CLUSTER_IN_TURN LEAST_GAIN LEAST_ALONE LEAST_OF_CLUSTER",
-    },
-    "cost/peeled_rows.py": {
-        "registers": "LEAST_REGISTERS_BESIDE",
-        "threads": "WANTED_THREADS WANTED_THREADS_BESIDE WANTED_THREADS_WIDE WANTED_THREADS_FUNNEL_SHIFTED",
-        "elements": "SHORT_BYTES LEAST_BYTES LEAST_BYTES_BESIDE",
-        "share": "WANTED_IN_FLIGHT ALL_WAIT TESTED ALONE SHARED CLUSTER AT_ONCE FUNNEL_SHIFTED_AT_ONCE",
     },
     "cost/plan_columns.py": {
         "exchanges": "_TURNS _TURNS_OF_HEAVY",
@@ -41,13 +32,11 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/plan_reduction.py": {
         "elements": "_LEAST_POSTED",
     },
-    "cost/row_shapes.py": {
-        "registers": "LARGE_THREAD",
-        "share": "ALONE CLUSTER_STEP",
-    },
-    "cost/rows_in_shared.py": {
-        "share": "WANTED_IN_FLIGHT ALONE CLUSTER CLUSTER_STEP FEW_ACCESSES",
-        "threads": "HIDING_THREADS",
+    "cost/row_mappings.py": {
+        "instructions": "OPERATION ACCESS CUT CUT_IN_SHARED ONLINE JOIN ROW",
+        "share": "AGAIN IN_SHARED BLOCK_EXCHANGE CACHE_MISSES",
+        "cycles": "LOOKUP LOADED CUT_ACCESS WHOLE_ROW STATISTICS_STEP PIECE WARP_JOINS",
+        "elements": "LEAST_OF_GROUP",
     },
     "cost/rows_model.py": {
         "registers": "SAFE_REGISTERS",
@@ -56,12 +45,6 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "DEPENDENT OF_COLUMN JOIN_LATENCY",
         "instructions": "OPERATION ACCESS ALONE JOIN THROUGH_SHARED OF_TRIP",
         "power": "OF_LIMITS OF_MEMORY -",
-    },
-    "cost/rows_over_grid.py": {
-        "cycles": "EASY_ACCESS ACCESS HARD_ACCESS OF_DOUBLE_THREAD",
-        "share": "WORTH LEAST_GAIN",
-        "elements": "LEAST_ELEMENTS",
-        "threads": "THREADS",
     },
     "cost/scan_model.py": {
         "registers": "STEP_REGISTERS ONCE_REGISTERS",
@@ -79,9 +62,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "schedulers/inner_outer_persistent.py": {
         "share": "SURE",
         "elements": "LEAST_APART",
-    },
-    "schedulers/inner_persistent.py": {
-        "share": "MOVING_DOUBLES -",
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",

@@ -7,9 +7,10 @@ one by the literals in the code. The others see that plans follow the device.
 from __future__ import annotations
 
 import ast
+import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost import columns_model, scan_model
+from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_rows import shared_rows_time
-from fuser.schedule.cost.latency_bound_rows import LatencyBoundRows, choose_latency_bound_shape
+from fuser.schedule.cost.row_mappings import RowMapping, RowWork, row_mappings, work_of
 from fuser.schedule.cost.rows_model import choose_pass_shape
-from fuser.schedule.cost.rows_over_grid import Room, Row, choose_grid_shape, near_time
 from fuser.schedule.params import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
+from tests.schedule.random_row_work import random_row_work
 
 SCHEDULE = Path(fuser.__file__).parent / "schedule"
 
@@ -52,20 +54,41 @@ def test_a_device_that_does_all_in_twice_the_time_gets_the_same_kernels(case: Ca
     assert texts_of(case, H200.with_speed(0.5)) == texts_of(case, H200)
 
 
-ROW = Row(1_000_012, 8, 4, 2, is_double=False, is_cut=False)
-ROOM = Room(in_shared=True, held=2, registers=32, most_accesses=64)
-FEW = LatencyBoundRows(1, 65536, 8, 4, exchanges=2, is_searched=False)
+@dataclass(frozen=True)
+class Fastest:
+    """The mapping of rows that should take least time, of one kind."""
+
+    time: float
+    mapping: RowMapping
+
+
+def fastest(row: RowWork, device: DeviceInfo, kind: Callable[[RowMapping], bool] = lambda _: True) -> Fastest:
+    found = (m for m in row_mappings(row, device, may_group=True, may_place=True) if kind(m))
+    return min((Fastest(total_time(work_of(row, m, device), device), m) for m in found), key=lambda f: f.time)
+
+
+def is_group(m: RowMapping) -> bool:
+    return m.groups > 0
+
+
+def is_cluster(m: RowMapping) -> bool:
+    return m.sharing > 1 and not m.groups
+
+
+ROWS = random_row_work(random.Random(0), rows=2, length=1_000_012, is_double=False, is_misaligned=False)
+DOUBLES_OF_ROWS = random_row_work(random.Random(1), rows=20, length=50_003, is_double=True, is_misaligned=True)
+FEW_ROWS = random_row_work(random.Random(2), rows=2, length=65536, is_double=False, is_misaligned=False)
 LOAD = Load(4, 6, row_registers=4, held_registers=12, kept_registers=0, sums=2, read_sizes=(2, 2))
 DOUBLES = Load(
     16, 24, row_registers=8, held_registers=16, kept_registers=4, sums=2, statistics=2, is_double=True, operations=24
 )
-LONG_DOUBLES = Row(250_003, 2, 16, 2, is_double=True, is_cut=True)
 
 MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
-    "rows over the grid": lambda d: choose_grid_shape(ROW, 2, ROOM, d),
-    "rows over a cluster": lambda d: near_time(ROW, 20, 8, 512, 8, ROOM, d),
-    "rows of Doubles over a cluster": lambda d: near_time(LONG_DOUBLES, 20, 16, 512, 16, ROOM, d),
-    "few rows": lambda d: choose_latency_bound_shape(FEW, 2, 32, d),
+    "rows over the grid": lambda d: fastest(ROWS, d, is_group),
+    "rows over a cluster": lambda d: fastest(replace(ROWS, rows=20, length=100_000), d, is_cluster),
+    "rows of Doubles over a cluster": lambda d: fastest(DOUBLES_OF_ROWS, d, is_cluster),
+    "few rows": lambda d: fastest(FEW_ROWS, d),
+    "many rows": lambda d: fastest(replace(FEW_ROWS, rows=50_000, length=3072), d),
     "gradients over a cluster": lambda d: columns_model.choose_cluster_shape(3072, 8, 4, LOAD, d),
     "gradients over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 4, LOAD, d),
     "gradients of Doubles over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 1, DOUBLES, d),
@@ -102,34 +125,18 @@ def test_the_speed_of_one_thing_alone_does_change_kernels() -> None:
 
 def test_fewer_blocks_share_a_row_where_fewer_keep_memory_busy() -> None:
     slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 5)
-    fast, few = (choose_grid_shape(ROW, 2, ROOM, device) for device in (H200, slow))
-    assert fast is not None
-    assert few is not None
-    assert few.sharing * 2 <= fast.sharing
-    assert few.time > 1.5 * fast.time
-
-
-@pytest.mark.parametrize("rows", [1, 4, 13])
-def test_blocks_of_all_groups_are_there_at_once_however_few_sms_there_are(rows: int) -> None:
-    whole, half, few = (choose_grid_shape(ROW, rows, ROOM, replace(H200, sm_count=n)) for n in (132, 66, 12))
-    assert whole is not None
-    assert half is not None
-    assert half.sharing * half.groups <= 66 * half.resident
-    assert half.time > whole.time or half.sharing * half.groups <= 66
-    assert few is None or few.sharing * few.groups <= 12 * few.resident
+    fast, few = (fastest(ROWS, device, is_group) for device in (H200, slow))
+    assert few.mapping.sharing * few.mapping.groups <= fast.mapping.sharing * fast.mapping.groups
+    assert few.time > fast.time
 
 
 def test_no_cluster_where_a_device_has_none() -> None:
     """Of all models that choose one; and blocks of a cluster that is late had better not be."""
     old = DeviceInfo.preset("sm_80")
-    few, alone = (choose_latency_bound_shape(FEW, 2, 32, device) for device in (H200, old))
-    assert few is not None
-    assert alone is not None
-    assert few.cluster > 1 == alone.cluster
+    assert not is_cluster(fastest(FEW_ROWS, old).mapping)
+    assert is_cluster(fastest(FEW_ROWS, H200, lambda m: not m.groups).mapping)
     late = replace(H200, latencies=replace(H200.latencies, cluster_start_ns=20_000.0))
-    near = choose_latency_bound_shape(FEW, 2, 32, late)
-    assert near is not None
-    assert near.cluster == 1
+    assert not is_cluster(fastest(FEW_ROWS, late).mapping)
 
 
 CLUSTERLESS = [

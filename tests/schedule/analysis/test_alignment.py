@@ -12,7 +12,10 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import If, Role, VectorMove, walk
+from fuser.schedule.cost.row_mappings import RowMapping
 from fuser.simulator.device import SimulatorDevice
+from tests.fusions.rows import laid_out
+from tests.schedule.forced_rows import propose_only
 
 D = DataType
 Array = np.ndarray
@@ -103,18 +106,6 @@ def expected(define: Define, arrays: Sequence[Array]) -> list[Array]:
     if define in (variances, column_variances):
         return [x.var(1 if define is variances else 0)]
     return [x.sum(1 if define is row_sums else 0)]
-
-
-def laid_out(x: Array, pitch: int, offset: int) -> Array:
-    """The same elements, rows `pitch` apart, the base `offset` elements behind an aligned address."""
-    rows, columns = x.shape if x.ndim == 2 else (1, *x.shape)
-    memory = np.zeros(64 + offset + rows * pitch + 64, x.dtype)
-    start = offset + (-memory.ctypes.data % 64) // x.dtype.itemsize
-    view = np.lib.stride_tricks.as_strided(
-        memory[start:], (rows, columns), (pitch * x.dtype.itemsize, x.dtype.itemsize)
-    )
-    view[...] = x.reshape(rows, columns)
-    return view if x.ndim == 2 else view[0]
 
 
 def check(define: Define, dtype: DataType, rows: int, columns: int, offsets: Sequence[int], padding: int = 0) -> None:
@@ -304,13 +295,20 @@ def moves_of(define: Define, dtype: DataType, *inputs: TensorDescriptor) -> list
     return [s for s in walk(made.kernel_ir.body) if isinstance(s, VectorMove)]
 
 
-def test_rows_that_follow_the_output_are_aligned() -> None:
+def in_registers(m: RowMapping) -> bool:
+    """Of one block."""
+    return not m.in_shared and m.sharing == 1
+
+
+def test_rows_that_follow_the_output_are_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, in_registers)
     found = moves_of(softmax, D.BFloat16, described(D.BFloat16, 4096, 5001))
     assert [(m.width, m.aligned, m.src.is_global) for m in found] == [(8, True, True), (8, True, False)]
 
 
-def test_what_lies_elsewhere_is_read_from_any_address() -> None:
+def test_what_lies_elsewhere_is_read_from_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights begin at one address whatever the row, and a base may be off by an element."""
+    propose_only(monkeypatch, in_registers)
     x, w = described(D.BFloat16, 4096, 5001), described(D.BFloat16, 5001)
     found = {m.src.name: (m.width, m.aligned) for m in moves_of(scaled, D.BFloat16, x, w) if m.src.is_global}
     assert found == {"t0": (8, True), "t1": (8, False)}

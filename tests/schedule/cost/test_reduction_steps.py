@@ -121,7 +121,6 @@ def test_long_runs_and_little_data_stay_one_kernel(shape: tuple[int, ...]) -> No
     assert len(norm_of(*shape, D.BFloat16)) == 1
 
 
-# Measured on an H200: one kernel, two steps. What differs by less than a twentieth may be either.
 MEASURED = [
     ((32, 32, 8, 64, 64), False, 104.0, 56.3),
     ((16, 32, 16, 64, 64), False, 79.6, 59.2),
@@ -138,13 +137,14 @@ MEASURED = [
     ((32, 32, 20, 32, 32), True, 27.4, 22.7),
     ((2, 32, 10, 64, 64), True, 10.9, 15.0),
 ]
+"""(shape, statistics only, microseconds of one kernel, of two steps), as measured on an H200."""
 
 
-@pytest.mark.parametrize(("shape", "only", "one", "steps"), MEASURED, ids=str)
-def test_what_was_measured_as_faster_is_chosen(
-    shape: tuple[int, int, int, int, int], one: float, steps: float, *, only: bool
-) -> None:
-    assert (len(norm_of(*shape, D.BFloat16, only=only)) == 1) == (one < steps)
+def test_what_is_chosen_is_about_as_fast_as_the_best_of_what_was_measured() -> None:
+    taken = [one if len(norm_of(*s, D.BFloat16, only=only)) == 1 else steps for s, only, one, steps in MEASURED]
+    ratios = [time / min(one, steps) for time, (_, _, one, steps) in zip(taken, MEASURED, strict=True)]
+    assert max(ratios) < 1.5
+    assert sum(ratios) / len(ratios) < 1.05
 
 
 @settings(deadline=None, max_examples=6)

@@ -35,6 +35,7 @@ from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.oracle import Array
+from tests.schedule.forced_rows import propose_only
 
 H200 = DeviceInfo.preset("H200")
 SMALL = replace(H200, sm_count=6)
@@ -499,6 +500,7 @@ def test_nothing_to_reduce(define: Definition, rows: int, columns: int) -> None:
 def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gathered from a row that lies in shared memory is read from the input: other threads copied it."""
     monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", most)
+    propose_only(monkeypatch, lambda m: m.in_shared and not m.groups)
     rows, columns = 5, 40_000
     answer = proposal(fusion_of(chosen_beside_normalised, Float), rows, columns, SMALL)
     assert isinstance(answer, ChainedParams)

@@ -1,8 +1,7 @@
-"""Rows in registers: shapes of the spread, correctness at ragged lengths, one read of the data."""
+"""Rows in registers, of a block and of a cluster: correctness at ragged lengths, one read of the data, few kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,102 +11,51 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.ir.device_info import DeviceInfo
-from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
+from fuser.runtime.nvrtc import is_available
+from fuser.schedule.cost.row_mappings import RowMapping
+from fuser.schedule.params import Refused
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
+from tests.fusions.rows import (
+    Definition,
+    add_norm,
+    arrays_for,
+    assert_near,
+    batch_norm,
+    described,
+    fusion_of,
+    group_norm,
+    inputs_for,
+    layer_norm,
+    reference,
+    shapes_of,
+    softmax,
+)
 from tests.harness import run_on
+from tests.schedule.forced_rows import execute_rows, propose_only, proposed, run_rows
 
-H200 = DeviceInfo.preset("H200")
-
-
-def softmax(fd: FusionDefinition, dtype: DataType = DataType.Float) -> None:
-    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
-    f = fd.ops.cast(x, DataType.Float)
-    e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [1], keepdim=True)))
-    fd.add_output(fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)), dtype))
+BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
 
 
-def layer_norm(fd: FusionDefinition, dtype: DataType = DataType.Float) -> None:
-    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
-    w = fd.define_tensor(shape=[-1], dtype=dtype, contiguity=True)
-    f = fd.ops.cast(x, DataType.Float)
-    variance, mean = fd.ops.var_mean(f, [1], 0, True)
-    y = fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
-    y = fd.ops.mul(y, fd.ops.cast(fd.ops.broadcast(w, [True, False]), DataType.Float))
-    fd.add_output(fd.ops.cast(y, dtype))
-    fd.add_output(mean)
+def in_registers(m: RowMapping) -> bool:
+    """Of one block."""
+    return not m.in_shared and m.sharing == 1
 
 
-def add_norm(fd: FusionDefinition, dtype: DataType = DataType.Float) -> None:
-    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
-    r = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
-    h = fd.ops.add(x, r)
-    f = fd.ops.cast(h, DataType.Float)
-    s = fd.ops.sum(fd.ops.mul(f, f), [1], keepdim=True)
-    fd.add_output(fd.ops.cast(fd.ops.mul(f, fd.ops.rsqrt(s)), dtype))
-    fd.add_output(h)
+def kernel_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> CompiledKernel:
+    inputs = [described(dtype, *s) for s in shapes_of(define, rows, length)]
+    return KernelCompiler(SimulatorDevice(info=H200)).compile(fusion_of(define, dtype), inputs)
 
 
-def group_norm(fd: FusionDefinition, dtype: DataType = DataType.Float) -> None:
-    x = fd.define_tensor(shape=[-1, -1, -1, -1], dtype=dtype, contiguity=True)
-    variance, mean = fd.ops.var_mean(x, [2, 3], 0, True)
-    fd.add_output(fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5))))
-
-
-Definition = Callable[[FusionDefinition, DataType], None]
-
-
-def fusion_of(define: Definition, dtype: DataType = DataType.Float) -> Fusion:
-    with FusionDefinition() as fd:
-        define(fd, dtype)
-    assert fd.fusion is not None
-    return fd.fusion.ir_fusion
-
-
-def described(dtype: DataType, *sizes: int) -> TensorDescriptor:
-    strides = [1] * len(sizes)
-    for d in range(len(sizes) - 2, -1, -1):
-        strides[d] = strides[d + 1] * sizes[d + 1]
-    return TensorDescriptor(dtype, sizes, tuple(strides))
-
-
-def kernel_for(
-    define: Definition, *shapes: tuple[int, ...], dtype: DataType = DataType.Float, device: DeviceInfo = H200
-) -> CompiledKernel:
-    inputs = [described(dtype, *s) for s in shapes]
-    return KernelCompiler(SimulatorDevice(info=device)).compile(fusion_of(define, dtype), inputs)
-
-
-def reference(define: Definition, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    x = arrays[0].astype(np.float64)
-    if define is softmax:
-        e = np.exp(x - x.max(1, keepdims=True))
-        return [e / e.sum(1, keepdims=True)]
-    if define is layer_norm:
-        mean = x.mean(1, keepdims=True)
-        return [(x - mean) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * arrays[1].astype(np.float64), mean]
-    if define is group_norm:
-        return [(x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)]
-    h = (arrays[0] + arrays[1]).astype(np.float64)
-    return [h / np.sqrt((h * h).sum(1, keepdims=True)), h]
-
-
-def check(define: Definition, *shapes: tuple[int, ...], dtype: DataType = DataType.Float, offset: float = 0.0) -> None:
-    rng = np.random.default_rng(7)
-    arrays = [(rng.normal(size=s) + (offset if i == 0 else 0.0)).astype(dtype.numpy) for i, s in enumerate(shapes)]
-    with FusionDefinition() as fd:
-        define(fd, dtype)
-    results = fd.execute(arrays, device="simulator")
-    tolerance = 2e-5 if dtype is DataType.Float else 1.2e-2
-    for found, expected in zip(results, reference(define, arrays), strict=True):
-        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
-        assert np.all(np.abs(np.asarray(found).astype(np.float64) - expected) <= tolerance * scale + 1e-30)
+def check(define: Definition, rows: int, length: int, dtype: DataType = Float) -> None:
+    arrays = arrays_for(define, dtype, rows, length)
+    found, _ = execute_rows(define, arrays, dtype)
+    assert_near(found, reference(define, arrays), dtype)
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
@@ -116,23 +64,44 @@ def check(define: Definition, *shapes: tuple[int, ...], dtype: DataType = DataTy
     [(1, 1), (3, 2), (5, 31), (7, 33), (2, 257), (9, 64), (2, 1000), (3, 1024), (133, 40), (2, 4099)],
 )
 def test_rows_of_any_length(define: Definition, rows: int, length: int) -> None:
-    shapes: dict[Definition, list[tuple[int, ...]]] = {
-        softmax: [(rows, length)],
-        layer_norm: [(rows, length), (length,)],
-        add_norm: [(rows, length)] * 2,
-    }
-    check(define, *shapes[define])
+    check(define, rows, length)
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("length", [8, 136, 1001])
 def test_sixteen_bit_rows(define: Definition, length: int) -> None:
-    shapes: dict[Definition, list[tuple[int, ...]]] = {
-        softmax: [(5, length)],
-        layer_norm: [(5, length), (length,)],
-        add_norm: [(5, length)] * 2,
-    }
-    check(define, *shapes[define], dtype=DataType.BFloat16)
+    check(define, 5, length, BFloat16)
+
+
+@pytest.mark.parametrize(
+    ("define", "one_pass", "inputs_only"),
+    [
+        (softmax, False, False),
+        (softmax, True, False),
+        (softmax, False, True),
+        (layer_norm, False, False),
+        (layer_norm, True, False),
+        (add_norm, False, False),
+    ],
+)
+@pytest.mark.parametrize(("length", "threads"), [(60, 8), (250, 32), (1000, 64), (1001, 32)])
+def test_rows_in_registers(
+    define: Definition, length: int, threads: int, *, one_pass: bool, inputs_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several rows of a block, one of a warp, one of a block; statistics in one pass or two; with what several stages need,
+    or with what they compute it from."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    propose_only(
+        monkeypatch,
+        lambda m: (
+            in_registers(m)
+            and (m.rows > 1) == (threads < 32)
+            and (m.threads, m.one_pass, m.inputs_only) == (threads, one_pass, inputs_only)
+        ),
+    )
+    kernel, _ = run_rows(define, BFloat16 if inputs_only else Float, 37, length)
+    assert kernel.plan is not None
+    assert (kernel.plan.block[1].value > 1) == (threads < 32)
 
 
 def test_moments_of_rows_far_from_zero() -> None:
@@ -147,9 +116,11 @@ def test_moments_of_rows_far_from_zero() -> None:
     np.testing.assert_allclose(found, expected, atol=1.5e-4)
 
 
-def test_two_reduced_dims() -> None:
-    check(group_norm, (2, 3, 4, 5))
-    check(group_norm, (2, 3, 8, 16))
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 8, 16)])
+def test_two_reduced_dims(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(7).normal(size=shape).astype("f4")
+    found, _ = execute_rows(group_norm, [x], Float)
+    assert_near(found, reference(group_norm, [x]), Float)
 
 
 def test_nan_and_infinity_stay_in_their_row() -> None:
@@ -164,23 +135,25 @@ def test_nan_and_infinity_stay_in_their_row() -> None:
     assert np.isfinite(found[[0, 2, 3]]).all()
 
 
-def test_the_data_is_read_once_in_wide_accesses() -> None:
-    kernel = kernel_for(softmax, (4096, 4096), dtype=DataType.BFloat16)
+def test_the_data_is_read_once_in_wide_accesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, in_registers)
+    kernel = kernel_for(softmax, 4096, 4096, BFloat16)
     assert kernel.source.count("&t0[") == 1
     assert kernel.source.count("reinterpret_cast<const uint4*>(&t0[") == 1
 
 
-def test_a_row_in_a_warp_needs_no_barrier() -> None:
-    kernel = kernel_for(softmax, (4096, 512), dtype=DataType.BFloat16)
+def test_a_row_in_a_warp_needs_no_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, lambda m: in_registers(m) and m.threads <= 32 and m.rows > 1)
+    kernel = kernel_for(softmax, 4096, 512, BFloat16)
     assert kernel.kernel_ir is not None
     assert not any(isinstance(s, BlockBarrier) for s in walk(kernel.kernel_ir.body))
     assert kernel.plan is not None
     assert kernel.plan.block[1].value > 1, "rows share a block"
 
 
-def test_a_row_that_fills_the_threads_is_not_tested() -> None:
-    exact = kernel_for(softmax, (4096, 4096))
-    ragged = kernel_for(softmax, (4096, 4092))
+def test_a_row_that_fills_the_threads_is_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, lambda m: in_registers(m) and m.threads == 256)
+    exact, ragged = kernel_for(softmax, 4096, 4096), kernel_for(softmax, 4096, 4092)
     assert exact.source.count("if (") < ragged.source.count("if (")
 
 
@@ -207,24 +180,18 @@ def test_what_a_single_row_has_one_of_is_computed_outside_of_its_loops(length: i
 def test_rows_too_long_go_to_the_next_scheduler() -> None:
     fusion = fusion_of(softmax)
     small = replace(H200, registers_per_sm=2048, max_threads_per_block=64, shared_per_block_optin=2048)
-    inputs = sizes_of(fusion, 4, 100_000)
-    answer = InnerPersistentScheduler().propose(fusion, inputs, small)
+    answer = InnerPersistentScheduler().propose(fusion, inputs_for(fusion, described(Float, 4, 100_000)), small)
     assert isinstance(answer, Refused)
-    assert "does not fit" in answer.reason
-    kernel = KernelCompiler(SimulatorDevice(info=small)).compile(fusion, [described(DataType.Float, 4, 100_000)])
+    assert "100000 elements" in answer.reason
+    kernel = KernelCompiler(SimulatorDevice(info=small)).compile(fusion, [described(Float, 4, 100_000)])
     assert kernel.source.count("&t0[") > 1, "the next one reads the row for each stage"
 
 
-def sizes_of(fusion: Fusion, *sizes: int) -> SegmentInputs:
-    bound = bind_inputs(fusion, [described(DataType.Float, *sizes)])
-    return SegmentInputs(bound.tensors, bound.evaluate)
-
-
 def test_one_kernel_for_many_row_counts() -> None:
-    fusion = fusion_of(layer_norm, DataType.BFloat16)
+    fusion = fusion_of(layer_norm, BFloat16)
     compiler = KernelCompiler(SimulatorDevice(info=H200))
     sources = {
-        compiler.compile(fusion, [described(DataType.BFloat16, m, 1024), described(DataType.BFloat16, 1024)]).source
+        compiler.compile(fusion, [described(BFloat16, m, 1024), described(BFloat16, 1024)]).source
         # A single row is a fact of its kernel, and has one of its own.
         for m in (2, 3, 7, 50, 131, 132, 133, 500, 1000, 4096, 16383, 100_003)
     }
@@ -232,59 +199,38 @@ def test_one_kernel_for_many_row_counts() -> None:
 
 
 def test_params_explain_themselves() -> None:
-    fusion = fusion_of(softmax)
-    inputs = sizes_of(fusion, 64, 1000)
-    params = InnerPersistentScheduler().propose(fusion, inputs, H200)
-    assert isinstance(params, InnerPersistentParams)
+    params = proposed(fusion_of(softmax), (64, 1000), dtype=Float)
     assert any("registers" in r for r in params.reasons)
+    assert any(" us (memory " in r for r in params.reasons)
     assert hash(params) == hash(replace(params, reasons=()))
 
 
-@pytest.mark.parametrize(("length", "cluster"), [(600, 2), (1000, 4), (1777, 8), (4000, 16)])
-@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
-def test_rows_over_clusters(define: Definition, length: int, cluster: int) -> None:
-    """A device with few registers: rows of a few hundred elements take clusters."""
-    small = replace(
-        H200, registers_per_sm=16384, max_threads_per_block=32, registers_per_thread=48, shared_per_block_optin=2048
+@pytest.mark.parametrize(("length", "blocks"), [(600, 2), (1028, 4), (2049, 8), (4100, 16)])
+@pytest.mark.parametrize(
+    ("define", "one_pass"),
+    [(softmax, False), (softmax, True), (layer_norm, False), (layer_norm, True), (add_norm, False)],
+)
+def test_rows_over_clusters(
+    define: Definition, length: int, blocks: int, *, one_pass: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose_only(
+        monkeypatch, lambda m: not m.in_shared and not m.groups and (m.sharing, m.one_pass) == (blocks, one_pass)
     )
-    rng = np.random.default_rng(3)
-    shapes: dict[Definition, list[tuple[int, ...]]] = {
-        softmax: [(3, length)],
-        layer_norm: [(3, length), (length,)],
-        add_norm: [(3, length)] * 2,
-    }
-    arrays = [rng.normal(size=s).astype(np.float32) for s in shapes[define]]
-    fusion = fusion_of(define)
-    compiler = KernelCompiler(SimulatorDevice(info=small))
-    kernel = compiler.compile(fusion, [described(DataType.Float, *a.shape) for a in arrays])
+    kernel, body = run_rows(define, Float, 3, length)
     assert kernel.plan is not None
-    assert kernel.plan.cluster is not None
-    found = run_on(SimulatorDevice(info=H200), kernel, fusion, arrays)
-    for t, expected in zip(fusion.output_tensors, reference(define, arrays), strict=True):
-        np.testing.assert_allclose(found[t.name], expected, rtol=2e-5, atol=2e-6)
-
-
-def test_what_is_costly_is_computed_again_where_it_would_not_fit() -> None:
-    fusion = fusion_of(softmax, DataType.BFloat16)
-    bound = bind_inputs(fusion, [described(DataType.BFloat16, 64, 1 << 20)])
-    params = InnerPersistentScheduler().propose_near(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
-    assert isinstance(params, InnerPersistentParams)
-    assert (params.cluster, params.inputs_only) == (16, True)
+    assert kernel.plan.cluster == (1, blocks, 1)
+    if one_pass:
+        waits = [s for s in walk(body.body) if isinstance(s, (ClusterWait, ExchangeWait))]
+        assert len(waits) == 2, "one for the start, one for the exchange"
 
 
 @pytest.mark.parametrize("length", [600, 1000])
 @pytest.mark.parametrize("in_shared", [False, True])
-def test_long_rows_meet_once(length: int, in_shared: bool) -> None:
+def test_infinities_and_nan_of_rows_that_meet_once(
+    length: int, in_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Maximum and sum of exponentials in one exchange of the cluster; rows with nothing but -infinity, with nan, far apart."""
-    room = 8192 if in_shared else 2048
-    small = replace(
-        H200,
-        registers_per_sm=16384,
-        max_threads_per_block=32,
-        max_threads_per_sm=32,
-        registers_per_thread=48,
-        shared_per_block_optin=room,
-    )
+    propose_only(monkeypatch, lambda m: m.one_pass and m.sharing == 2 and not m.groups and m.in_shared == in_shared)
     rng = np.random.default_rng(5)
     x = rng.normal(size=(6, length)).astype(np.float32)
     x[1] = -np.inf
@@ -293,36 +239,24 @@ def test_long_rows_meet_once(length: int, in_shared: bool) -> None:
     x[4] *= 60
     x[5, -1] = np.inf
     fusion = fuse_exp_sums(fusion_of(softmax))
-    kernel = KernelCompiler(SimulatorDevice(info=small)).compile(fusion, [described(DataType.Float, *x.shape)])
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(fusion, [described(Float, *x.shape)])
     assert kernel.plan is not None
-    assert kernel.kernel_ir is not None
-    if kernel.plan.cluster is not None:
-        waits = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, (ClusterWait, ExchangeWait))]
-        assert len(waits) == 2, "one for the start, one for the exchange"
-    assert in_shared or kernel.plan.cluster is not None
+    assert kernel.plan.cluster is not None
     found = run_on(SimulatorDevice(info=H200), kernel, fusion, [x])
-    with np.errstate(all="ignore"):
-        below = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
-        want = below / below.sum(1, keepdims=True)
+    (want,) = reference(softmax, [x])
     np.testing.assert_allclose(found[fusion.output_tensors[0].name], want, rtol=2e-5, atol=1e-30)
 
 
-def test_rows_in_shared_memory_are_passed_over_once_where_a_block_is_alone() -> None:
-    cases: list[tuple[Definition, list[tuple[int, ...]], bool]] = [
-        (softmax, [(64, 1 << 20)], True),
-        (softmax, [(2048, 65536)], False),
-        (layer_norm, [(64, 1 << 20), (1 << 20,)], False),
-    ]
-    for define, shapes, expected in cases:
-        fusion = fuse_exp_sums(fusion_of(define, DataType.BFloat16))
-        bound = bind_inputs(fusion, [described(DataType.BFloat16, *s) for s in shapes])
-        params = InnerPersistentScheduler().propose_near(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
-        assert isinstance(params, InnerPersistentParams)
-        assert params.in_shared
-        assert params.one_pass is expected
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize(("rows", "length"), [(1, 6144), (40, 4096), (20, 7168)])
+def test_a_row_of_a_block_in_one_pass_has_one_barrier(
+    rows: int, length: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose_only(monkeypatch, lambda m: in_registers(m) and m.one_pass and m.threads > 32)
+    assert kernel_for(layer_norm, rows, length, dtype).source.split("fuser_kernel(")[1].count("__syncthreads()") == 1
 
 
-def test_what_has_a_part_of_a_row_is_not_placed() -> None:
+def test_what_has_a_part_of_a_row_is_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of a row need the same element of it: each reads it where it is used."""
 
     def define(fd: FusionDefinition, dtype: DataType) -> None:
@@ -330,10 +264,56 @@ def test_what_has_a_part_of_a_row_is_not_placed() -> None:
         y = fd.ops.mul(x, w)
         fd.add_output(fd.ops.sub(y, fd.ops.sum(y, [1, 2], keepdim=True)))
 
-    shapes = (40, 32, 2048), (40, 1, 2048)
-    tensors = {f"t{k}": described(DataType.Float, *s) for k, s in enumerate(shapes)}
-    evaluate = bind_inputs(fusion_of(define), list(tensors.values())).evaluate
-    params = InnerPersistentScheduler().propose(fusion_of(define), SegmentInputs(tensors, evaluate), H200)
-    assert isinstance(params, InnerPersistentParams)
-    assert (params.in_shared, params.cluster > 1) == (("t0",), True)
-    kernel_for(define, *shapes)
+    propose_only(monkeypatch, lambda m: m.in_shared and m.sharing > 1 and not m.groups)
+    fusion, shapes = fusion_of(define), ((40, 32, 2048), (40, 1, 2048))
+    assert proposed(fusion, *shapes, dtype=Float).in_shared == ("t0",)
+    KernelCompiler(SimulatorDevice(info=H200)).compile(fusion, [described(Float, *s) for s in shapes])
+
+
+# ---------------------------------------------------------------- parts of rows that lie apart
+
+
+def images(dtype: DataType, shape: tuple[int, ...], device: DeviceInfo | SimulatorDevice = H200) -> CompiledKernel:
+    """Batch norm of them."""
+    fusion = optimize_fusion(fusion_of(batch_norm, dtype), lambda *_: None)
+    return KernelCompiler(device).compile(fusion, [described(dtype, *shape), described(Float, shape[1])])
+
+
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize("shape", [(2, 3, 28, 32), (8, 5, 7, 7), (3, 2, 40, 56), (2, 4, 31, 33)])
+def test_batch_norm_of_images(dtype: DataType, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    image = (rng.normal(size=shape) + 3).astype(dtype.numpy)
+    weight = rng.normal(size=shape[1]).astype(np.float32)
+    fusion, simulator = optimize_fusion(fusion_of(batch_norm, dtype), lambda *_: None), SimulatorDevice(info=H200)
+    found = run_on(simulator, images(dtype, shape, simulator), fusion, [image, weight])
+    assert_near([found[fusion.output_tensors[0].name]], reference(batch_norm, [image, weight]), dtype)
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize("shape", [(8, 5, 300, 301), (8, 5, 300, 300), (4, 9, 200, 201), (16, 20, 112, 112)])
+def test_nothing_of_images_spills(dtype: DataType, shape: tuple[int, ...]) -> None:
+    """Rows that lie apart and begin anywhere: each access has an address of its own."""
+    resources = images(dtype, shape).resources
+    assert resources is not None
+    assert resources.spill_bytes == resources.stack_bytes == 0
+
+
+def test_images_of_a_known_size_are_found_without_long_divisions() -> None:
+    body = images(BFloat16, (8, 5, 7, 7), SimulatorDevice(info=H200)).source.split("fuser_kernel(")[1]
+    assert "/ 49" in body
+    assert "% 49" in body
+    assert "t0_size2" not in body, "a fact"
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float, Double])
+@pytest.mark.parametrize("blocks", [4, 16])
+def test_blocks_of_a_cluster_exchange_once(dtype: DataType, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for one another to run, and for the exchange."""
+    propose_only(monkeypatch, lambda m: not m.in_shared and not m.groups and m.one_pass and m.sharing == blocks)
+    kernel = images(dtype, (2, 3, 112, 112), SimulatorDevice(info=H200))
+    assert kernel.plan is not None
+    assert kernel.plan.cluster == (1, blocks, 1)
+    body = kernel.source.split("fuser_kernel(")[1]
+    assert body.count("barrier.cluster.wait") + body.count("fuser_wait_bytes(") == 2

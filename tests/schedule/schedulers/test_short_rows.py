@@ -20,6 +20,7 @@ from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import check, collect_facts, integers
+from tests.schedule.forced_rows import propose_only
 
 D = DataType
 H200 = DeviceInfo.preset("H200")
@@ -85,24 +86,26 @@ def test_short_rows_are_not_cut() -> None:
     for dtype, length in ((D.BFloat16, 257), (D.Half, 1001), (D.Float, 333), (D.Double, 129)):
         params = of_rows(dtype, 30965, length)
         assert (params.vector, params.aligned_to, params.misaligned) == (1, "", False)
-        assert params.threads == 32
-        assert params.batch == -(-length // 32)
     assert of_rows(D.BFloat16, 30965, 1401).aligned_to
     assert of_rows(D.BFloat16, 30965, 256).vector == 8
 
 
-def test_all_accesses_but_the_last_are_inside() -> None:
-    assert of_rows(D.BFloat16, 30965, 257).bounds == (("t0", 1, 257, 288),)
-    assert (
-        of_rows(D.BFloat16, 30965, 288).bounds == (("t0", 1, 257, 288),) or of_rows(D.BFloat16, 30965, 288).vector > 1
-    )
+@pytest.mark.parametrize("length", [256, 257, 288, 1001])
+def test_all_accesses_but_the_last_are_inside(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whatever length the kernel serves."""
+    propose_only(monkeypatch, lambda m: not m.in_shared and m.sharing == 1)
+    params = of_rows(D.BFloat16, 30965, length)
+    width = params.threads * params.vector
+    ((_, _, low, high),) = params.bounds
+    assert high == width * params.batch
+    assert low == (width * (params.batch - 1) + 1 if length < high else length)
 
 
 def test_few_rows_have_many_threads() -> None:
-    few = of_rows(D.BFloat16, 90, 257)
-    assert (few.threads, few.batch, few.rows) == (288, 1, 1)
-    assert of_rows(D.BFloat16, 10, 1024).batch == 1
-    assert of_rows(D.BFloat16, 1000, 1024).threads == 32
+    for length in (257, 1024):
+        few, many = of_rows(D.BFloat16, 90, length), of_rows(D.BFloat16, 30965, length)
+        assert few.threads * few.cluster > many.threads * many.cluster
+        assert many.threads * many.rows >= 32, "warps are full"
 
 
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half, D.Float, D.Double])
@@ -115,6 +118,10 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         threads=32,
         batch=batch,
         rows=rows_of_block,
+        cluster=1,
+        inputs_only=False,
+        one_pass=False,
+        in_shared=(),
         vector=1,
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),

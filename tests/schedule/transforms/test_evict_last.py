@@ -15,22 +15,18 @@ from fuser.ir.kernel import AsyncCopy, Stmt, VectorMove, walk
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.runtime import nvrtc
 from fuser.simulator.device import SimulatorDevice
-from tests.schedule.cost.test_rows_in_shared import (
-    Definition,
-    add_norm,
-    described,
-    fusion_of,
-    layer_norm,
-    shapes_of,
-    softmax,
-)
+from tests.fusions.rows import Definition, add_norm, described, fusion_of, layer_norm, shapes_of, softmax
+from tests.schedule.forced_rows import propose_only
 
 BF16 = DataType.BFloat16
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
-@pytest.mark.parametrize("length", [1024, 4096, 65536])
-def test_reads_of_rows_into_registers_are_hinted_alone(define: Definition, length: int) -> None:
+@pytest.mark.parametrize(("length", "in_shared"), [(1024, False), (4096, False), (65536, True)])
+def test_reads_of_rows_into_registers_are_hinted_alone(
+    define: Definition, length: int, in_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose_only(monkeypatch, lambda m: m.in_shared == in_shared)
     fusion = fusion_of(define, BF16)
     compiler = KernelCompiler(SimulatorDevice(info=H200))
     made = compiler.compile(fusion, [described(BF16, *s) for s in shapes_of(define, 4096, length)])
@@ -40,7 +36,7 @@ def test_reads_of_rows_into_registers_are_hinted_alone(define: Definition, lengt
     reads = [s for s in statements if isinstance(s, VectorMove) and s.src.is_global]
     copies = [s for s in statements if isinstance(s, AsyncCopy)]
     copied = {s.src.name for s in copies}
-    assert bool(copies) == (length == 65536)
+    assert bool(copies) == in_shared
     assert {s.src.name for s in reads if s.cache is CacheOp.evict_last} == rows - copied
     assert all(s.cache is CacheOp.unspecified for s in reads if s.src.name not in rows)
     assert all(s.cache is CacheOp.unspecified for s in copies)
@@ -51,7 +47,8 @@ def test_reads_of_rows_into_registers_are_hinted_alone(define: Definition, lengt
 
 @pytest.mark.parametrize(("length", "instruction"), [(4096, "ld.global.L2::cache_hint"), (65536, "cp.async.cg")])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_text_compiles(length: int, instruction: str, arch: str) -> None:
+def test_text_compiles(length: int, instruction: str, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, lambda m: m.in_shared == instruction.startswith("cp.async"))
     compiler = KernelCompiler(SimulatorDevice(info=H200))
     shapes = shapes_of(layer_norm, 4096, length)
     made = compiler.compile(fusion_of(layer_norm, BF16), [described(BF16, *s) for s in shapes])
@@ -62,8 +59,9 @@ def test_text_compiles(length: int, instruction: str, arch: str) -> None:
         assert result.resources[made.entry].spill_bytes == 0
 
 
-def test_no_asynchronous_copy_has_a_policy() -> None:
+def test_no_asynchronous_copy_has_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that asks for it: ptxas takes a register for it that nothing has written."""
+    propose_only(monkeypatch, lambda m: m.in_shared)
     compiler = KernelCompiler(SimulatorDevice(info=H200))
     made = compiler.compile(fusion_of(softmax, BF16), [described(BF16, 4096, 65536)])
     assert made.kernel_ir is not None

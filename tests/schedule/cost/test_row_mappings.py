@@ -1,0 +1,223 @@
+"""Mappings of persistent rows: all that are enumerated fit the device, no thread is idle, and what they ask for is theirs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from fuser import DataType
+from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
+from fuser.schedule.analysis.rows import find_rows
+from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.row_mappings import (
+    BLOCKS_OF_ROWS,
+    CLUSTERS,
+    MOST_BATCH,
+    RowMapping,
+    RowWork,
+    batches_of,
+    clusters_of,
+    mapping_of,
+    row_mappings,
+    row_work,
+    spreads_of,
+    threads_for,
+    work_of,
+)
+from fuser.schedule.cost.scratch_budget import BESIDE_ROW
+from fuser.schedule.params import Refused
+from tests.fusions.rows import (
+    Definition,
+    add_norm,
+    described,
+    fusion_of,
+    inputs_for,
+    layer_norm,
+    shapes_of,
+    softmax,
+)
+from tests.schedule.forced_rows import Kind, propose_only, proposed
+from tests.schedule.random_row_work import random_row_work
+
+H200 = DeviceInfo.preset("H200")
+DEVICES = {name: DeviceInfo.preset(name) for name in ("H200", "sm_80", "sm_75", "sm_120a")}
+DEVICES["small"] = replace(H200, sm_count=2, max_threads_per_block=256, registers_per_thread=64)
+SEEDS = range(60)
+
+
+def mappings(row: RowWork, device: DeviceInfo) -> list[RowMapping]:
+    return list(row_mappings(row, device, may_group=True, may_place=device.copies_to_shared))
+
+
+def held_bytes(row: RowWork, m: RowMapping) -> int:
+    """Of shared memory, by a block."""
+    return m.threads * m.batch * row.vector * row.loaded + BESIDE_ROW if m.in_shared else 0
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_mappings_fit(name: str, seed: int) -> None:
+    device, row = DEVICES[name], random_row_work(random.Random(seed))
+    found = mappings(row, device)
+    assert len(set(found)) == len(found)
+    for m in found:
+        assert 1 <= m.threads * m.rows <= device.max_threads_per_block
+        assert m.threads % WARP == 0 or (m.threads < WARP and m.threads.bit_count() == 1)
+        assert 1 <= m.batch <= MOST_BATCH
+        assert m.threads * m.batch * m.sharing * row.vector >= row.length, "the row is held"
+        assert held_bytes(row, m) <= device.shared_per_block_optin
+        assert m.registers <= device.registers_per_thread
+        # Blocks that are there at once.
+        warps = m.resident * -(-m.threads * m.rows // WARP)
+        assert m.resident >= 1
+        assert warps * WARP <= device.max_threads_per_sm
+        assert -(-m.registers // REGISTER_STEP) * REGISTER_STEP * warps * WARP <= device.registers_per_sm
+        assert m.resident * held_bytes(row, m) <= device.shared_per_sm
+        assert m.resident <= device.max_blocks_per_sm
+        if m.groups:
+            assert m.groups <= row.rows
+            assert m.groups * m.sharing <= m.resident * device.sm_count, "all blocks are there at once"
+            assert m.in_shared or m.groups == row.rows
+        else:
+            assert m.sharing == 1 or device.clusters(m.sharing) >= 1
+        assert m.rows == 1 or (m.sharing == 1 and m.threads <= WARP)
+        assert m.one_pass in row.passes
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_thread_is_without_an_access(name: str, seed: int) -> None:
+    """But for those that make the last warp of a block whole, or the threads of a part of one a power of two."""
+    device, row = DEVICES[name], random_row_work(random.Random(seed))
+    for m in mappings(row, device):
+        mine = -(-row.accesses // m.sharing)
+        assert m.threads * (m.batch - 1) < mine, "the last access of a thread is one of some"
+        fewer = m.threads - WARP if m.threads > WARP else m.threads // 2
+        if m.groups:
+            assert m.threads * m.batch * (m.sharing - 1) < row.accesses, "no block is idle"
+        else:
+            assert fewer * m.batch < mine, "no warp is idle"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kinds_are_asked_for(seed: int) -> None:
+    row, device = random_row_work(random.Random(seed)), H200
+    for may_group in (False, True):
+        for may_place in (False, True):
+            found = list(row_mappings(row, device, may_group=may_group, may_place=may_place))
+            assert may_group or not any(m.groups for m in found)
+            assert may_place or not any(m.in_shared for m in found)
+            if may_group and may_place:
+                continue
+            assert set(found) <= set(row_mappings(row, device, may_group=True, may_place=True))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 1000])
+def test_rows_of_any_length_up_to_a_block_are_held(name: str, rows: int) -> None:
+    """No gap is in what fits: however few rows there are."""
+    device = DEVICES[name]
+    plain = random_row_work(random.Random(3), rows, 1, is_double=False, is_misaligned=False)
+    for length in (*range(1, 70), 127, 128, 129, 1000, 1024, 1025):
+        row = replace(plain, length=length)
+        assert any(m.sharing == 1 and not m.in_shared for m in mappings(row, device)), length
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_work_is_positive_and_of_the_whole_row(seed: int) -> None:
+    row, device = random_row_work(random.Random(seed)), H200
+    for m in mappings(row, device):
+        work = work_of(row, m, device)
+        assert min(work.blocks, work.resident, work.cluster, work.trips, work.warps) >= 1
+        assert min(work.moved, work.instructions, work.latency) > 0
+        assert min(work.cached, work.lines, work.exchange) >= 0
+        moved = work.blocks * work.trips * work.moved
+        assert moved >= row.rows * row.length * row.moved * (1 - 1e-9)
+        blocks = m.rows * (m.groups or 1)
+        assert moved <= (row.rows + blocks) * row.length * row.moved * (1 + 1e-9), "of the last block or trip more"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_more_rows_never_take_less(seed: int) -> None:
+    """Of one mapping."""
+    row, device = random_row_work(random.Random(seed)), H200
+    for m in mappings(row, device):
+        more = replace(row, rows=row.rows * 3 + 1)
+        assert total_time(work_of(more, m, device), device) >= total_time(work_of(row, m, device), device) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("accesses", [1, 2, 7, 31, 33, 100, 1000, 5000])
+def test_threads_hold_all_accesses(accesses: int) -> None:
+    for batch in range(1, MOST_BATCH + 1):
+        threads = threads_for(accesses, batch)
+        assert threads * batch >= accesses
+        assert threads % WARP == 0 or threads.bit_count() == 1
+    found = list(batches_of(accesses, 1, MOST_BATCH))
+    threads = [threads_for(accesses, b) for b in found]
+    assert found[0] == 1
+    assert all(a < b for a, b in pairwise(found))
+    assert all(a > b for a, b in pairwise(threads)), "each time fewer"
+    assert {threads_for(accesses, b) for b in range(1, MOST_BATCH + 1)} == set(threads), "none is left out"
+
+
+@pytest.mark.parametrize("accesses", [1, 100, 513, 8192, 31251, 1 << 17])
+@pytest.mark.parametrize("threads", [128, 1024])
+@pytest.mark.parametrize("fewest", [1, 4, 7])
+def test_spreads_are_all_that_leave_no_thread_idle(accesses: int, threads: int, fewest: int) -> None:
+    expected: list[tuple[int, int]] = []
+    for batch in range(fewest, 49):
+        sharing = -(-accesses // (threads * batch))
+        if sharing > 1 and -(-accesses // (threads * sharing)) == batch:
+            expected.append((batch, sharing))
+    assert list(spreads_of(accesses, threads, fewest, 48)) == expected
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_clusters_are_those_of_the_device(name: str) -> None:
+    device = DEVICES[name]
+    row = random_row_work(random.Random(0), length=1_000_000)
+    found = list(clusters_of(row, device))
+    assert found[0] == 1
+    assert max(found) == max((n for n in CLUSTERS if device.clusters(n) >= 1), default=1)
+    assert list(clusters_of(replace(row, length=row.vector), device)) == [1]
+
+
+def test_several_rows_of_a_block_are_no_more_than_there_are() -> None:
+    device = H200
+    for rows in (1, 2, 5, 100):
+        row = random_row_work(random.Random(0), rows, 64, is_double=False, is_misaligned=False)
+        found = {m.rows for m in mappings(row, device)}
+        assert max(found) < max(2, 2 * rows)
+        assert max(found) <= max(BLOCKS_OF_ROWS)
+
+
+KINDS: dict[str, Kind] = {
+    "registers": lambda m: not m.in_shared and m.sharing == 1,
+    "cluster": lambda m: not m.in_shared and m.sharing > 1 and not m.groups,
+    "shared": lambda m: m.in_shared and not m.groups,
+    "group": lambda m: m.groups > 0,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("length", [16384, 12001])
+def test_a_mapping_is_what_its_parameters_say(
+    kind: str, define: Definition, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[RowMapping] = []
+
+    def noted(m: RowMapping) -> bool:
+        kept.extend([m] if KINDS[kind](m) else [])
+        return KINDS[kind](m)
+
+    propose_only(monkeypatch, noted)
+    fusion, shapes = fusion_of(define, DataType.BFloat16), shapes_of(define, 9, length)
+    params = proposed(fusion, *shapes, dtype=DataType.BFloat16)
+    found = find_rows(fusion, inputs_for(fusion, *(described(DataType.BFloat16, *s) for s in shapes)))
+    assert not isinstance(found, Refused)
+    mapping = mapping_of(row_work(fusion, found), params, H200)
+    assert mapping._replace(registers=0) in [m._replace(registers=0) for m in kept]
