@@ -55,6 +55,9 @@ NUMBERS: dict[str, dict[str, str]] = {
     "neighbours.py": {
         "elements": "-",
     },
+    "schedulers/inner_persistent.py": {
+        "share": "CLOSE",
+    },
     "schedulers/chained_reduction.py": {
         "threads": "MOST_BLOCKS STREAMED_BLOCKS",
         "elements": "LONG",
