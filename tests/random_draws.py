@@ -41,7 +41,10 @@ class Draws:
 
     def random(self) -> float:
         """See random.Random, here and below."""
-        return self.made(lambda r: r.random())
+        value: object = self.made(lambda r: r.random())
+        if not isinstance(value, float):
+            raise Unfit
+        return value
 
     def randint(self, low: int, high: int) -> int:
         return self.made(lambda r: r.randint(low, high))

@@ -128,7 +128,7 @@ def _domain_problems(state: TensorState) -> list[str]:
     t = state.tensor
     findings: list[str] = []
     if t.root is not None:
-        findings += _derivation_problems(f"the logical domain of {t.name}", t.root, t.logical)
+        findings += _derivation_problems(f"the logical domain of {t.name}", t.root, t.logical, is_of_roots=True)
     extras = [axis for axis, _ in state.extras]
     findings += _derivation_problems(f"the loop domain of {t.name}", t.logical, state.loop, extras)
     findings += [
@@ -140,9 +140,14 @@ def _domain_problems(state: TensorState) -> list[str]:
 
 
 def _derivation_problems(
-    what: str, sources: Sequence[IterDomain], targets: Sequence[IterDomain], extras: Iterable[IterDomain] = ()
+    what: str,
+    sources: Sequence[IterDomain],
+    targets: Sequence[IterDomain],
+    extras: Iterable[IterDomain] = (),
+    *,
+    is_of_roots: bool = False,
 ) -> list[str]:
-    """Whether `targets` are what splits and merges make of `sources` and extra broadcast axes."""
+    """Whether `targets` are what splits and merges make of `sources`, which may be roots, and extra broadcast axes."""
     findings: list[str] = []
     if len(set(targets)) != len(targets):
         findings.append(f"{what} has an axis twice")
@@ -172,7 +177,7 @@ def _derivation_problems(
     used: dict[IterDomain, Transform] = {}
     made_axes: set[IterDomain] = set()
     for made in transforms:
-        findings += [f"{what}: {problem}" for problem in _transform_problems(made)]
+        findings += [f"{what}: {problem}" for problem in _transform_problems(made, of_root=is_of_roots)]
         made_axes.update(_results(made))
         for source in _sources(made):
             if source in used:
@@ -197,14 +202,16 @@ def _results(t: Transform) -> tuple[IterDomain, ...]:
     return (t.outer, t.inner) if isinstance(t, Split) else (t.result,)
 
 
-def _transform_problems(t: Transform) -> list[str]:
+def _transform_problems(t: Transform, *, of_root: bool) -> list[str]:
     if any(axis.definition is not t for axis in _results(t)):
         return [f"the results of {t} do not name it as their definition"]
     match t:
         case Split(source, factor, inner_split, outer, inner, aligned):
             count = split_count(source.extent, factor, aligned=aligned is not None)
             sizes = (count, factor) if inner_split else (factor, count)
-            if (outer.extent, inner.extent) != sizes:
+            # The parts of a root are those of a definition, which may say more than its symbol: launches check their product.
+            is_said = of_root and not source.extent.is_const and (inner if inner_split else outer).extent is factor
+            if (outer.extent, inner.extent) != sizes and not is_said:
                 return [f"the split of {source!r} by {factor} made {outer!r} and {inner!r}"]
             # rfactor turns some reduced axes of the first stage into iterated ones.
             kinds = {IterKind.reduction, IterKind.iteration} if source.is_reduction else {source.kind}

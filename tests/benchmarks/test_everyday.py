@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +12,11 @@ import pytest
 from benchmarks.case import Case, as_tuple, define_fusion
 from benchmarks.everyday import everyday_cases
 from benchmarks.inputs import numpy_inputs, torch_inputs
+from fuser.frontend.validate import validate_outputs
+from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
+from fuser.simulator.device import SimulatorDevice
+from tests.device_layouts import place
 
 SMALL = [pytest.param(case, id=case.name) for case in everyday_cases(small=True)]
 
@@ -29,6 +35,34 @@ def test_compiles_as_it_is_and_computes_what_it_defines(case: Case, caplog: pyte
     # A segment that cannot be compiled as it was cut is cut further, with a warning: a bug.
     assert caplog.messages == []
     assert sum(output.nbytes for output in outputs) == case.output_bytes
+
+
+SAMPLED = 8
+"""One in so many of the small cases, and another one, is run on each of the other devices."""
+
+OTHERS = [
+    pytest.param(case, name, sm_count, id=f"{case.name}-{name}-{sm_count or 'all'}")
+    for k, (name, sm_count) in enumerate(itertools.product(("sm_80", "sm_120"), (0, 1)))
+    for case in everyday_cases(small=True)[k::SAMPLED]
+]
+
+
+@pytest.mark.parametrize(("case", "name", "sm_count"), OTHERS)
+def test_is_right_as_planned_for_other_gpus(
+    case: Case, name: str, sm_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without clusters, with a fraction of the memory's rate or of arithmetic in double precision; of one SM, which a small
+    case keeps as busy as a large one keeps all."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    preset = DeviceInfo.preset(name)
+    device = SimulatorDevice(info=replace(preset, sm_count=sm_count or preset.sm_count))
+    fd = define_fusion(case)
+    inputs = numpy_inputs(case.inputs, seed=1)
+    kept = [x.copy() for x in inputs]
+    placed = [place(device, x, [s // x.itemsize for s in x.strides]) for x in inputs]
+    outputs: Any = fd.execute(placed)
+    assert fd.fusion is not None
+    validate_outputs(fd.fusion.ir_fusion, [o.numpy() for o in outputs], kept, None)
 
 
 @pytest.mark.torch

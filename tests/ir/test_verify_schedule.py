@@ -350,3 +350,16 @@ def test_an_extent_is_asked_to_be_a_multiple():
             s.ask_extent_divisible(name, dim, 2)
     with pytest.raises(SchedulingError, match="cannot ask for an extent of t0 that is a multiple of 0"):
         s.ask_extent_divisible("t0", 0, 0)
+
+
+def test_parts_of_a_window_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extent of the dim is a symbol, that of each part a number; another split of it has to be by its extent."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 8], True, DataType.Float)
+        padded = fd.ops.pad(x, [0, 0, 0, 6], 0.0)
+        fd.add_output(fd.ops.mul(fd.ops.reshape(padded, [5, 2, 8]), 2.0))
+    given = np.random.default_rng(0).normal(size=(4, 8)).astype("f4")
+    (found,) = fd.execute([given], device="simulator")
+    expected = np.concatenate([given, np.zeros((6, 8), "f4")]).reshape(5, 2, 8) * 2
+    np.testing.assert_array_equal(np.asarray(found), expected)
