@@ -3,10 +3,13 @@
 Tensor T inlined at position p shares its first p loops with each of its consumers. Sharing is transitive; tensors that
 share a loop form its *loop class*. Where T has a broadcast axis that a consumer's loop resolves, T is computed in the wider
 loop: the broadcast is *promoted* (fuser.ir.iteration_graph.unify). What has one element in all is computed there as it is: its
-axes further in would become loops over the same element.
+axes further in would become loops over the same element. A loop that may have no iteration is not shared with results that are
+there all the same.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
@@ -120,6 +123,11 @@ class LoopSharing:
                 if parallel_type is not their_type and ParallelType.serial not in (parallel_type, their_type):
                     self.stopped_by = f"axis {k} of {leader} and of {consumer} have different parallel types"
                     return k, promoted
+            if is_one and self._has_done_without(k, consumers):
+                self.stopped_by = (
+                    f"axis {k} of {leader} is needed by results that are there if the loop of others runs never"
+                )
+                return k, promoted
             # What one consumer promotes, another may have met as it was.
             if len(trial) > len(promoted) and not self._is_shared(leader, k + 1, trial):
                 self.stopped_by = f"axis {k} of {leader} is not one loop of all its consumers"
@@ -132,6 +140,18 @@ class LoopSharing:
                 return k, promoted
             promoted = trial
         return min(position, len(state.loop)), promoted
+
+    def _has_done_without(self, k: int, consumers: Sequence[str]) -> bool:
+        """Whether some consumers of one element are computed in no loop over others at depth k, and the rest in one that may be
+        empty: all would be computed there."""
+        is_alone = False
+        least: list[int | None] = []
+        for consumer in consumers:
+            members = self._members.get(self.find((consumer, k)), [consumer])
+            loops = [loop for loop in (self.loops(n)[k] for n in members) if not loop.is_broadcast]
+            is_alone |= not loops
+            least += [loop.extent.lo for loop in loops]
+        return is_alone and any(n is None or n < 1 for n in least)
 
     def _is_shared(self, leader: str, depth: int, promoted: dict[Group, Group]) -> bool:
         """Whether the first `depth` axes, promoted so, are those of every consumer."""

@@ -470,3 +470,16 @@ def test_vectors_of_columns_stay_within_a_run_of_memory(
     variance, mean = simulate(fusion, [x], params)
     np.testing.assert_allclose(variance, x.astype("f8").var(1), rtol=1e-5)
     np.testing.assert_allclose(mean, x.astype("f8").mean(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_one_element_is_stored_beside_a_sum_of_none(count: int) -> None:
+    """The loop of the sum reads it as well, and has no iteration then."""
+    with FusionDefinition() as fd:
+        x, scale = fd.define_tensor([-1], True), fd.define_tensor([1], [None])
+        fd.add_output(fd.ops.mul(scale, 2.0))
+        fd.add_output(fd.ops.sum(fd.ops.mul(x, scale), [0]))
+    given = np.arange(count, dtype="f4")
+    doubled, total = fd.execute([given, np.array([3], "f4")], device="simulator")
+    assert np.asarray(doubled).tolist() == [6]
+    assert float(np.asarray(total)) == 3 * given.sum()
