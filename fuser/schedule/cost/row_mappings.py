@@ -212,17 +212,20 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     elements = m.rows * row.length / m.sharing
     steps = math.log2(min(along, WARP))
     operations = row.operations * (AGAIN if m.inputs_only else 1.0)
+    # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
+    operations *= device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0
     operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
-    # In shared memory each stage reads the row again.
-    accesses = row.arguments + (row.stages if m.in_shared else 0)
-    tests = (CUT_IN_SHARED if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
+    # In shared memory each stage reads the row again, and tests it.
+    passes = exchanges + 1 if m.in_shared else 0
+    accesses = row.arguments + passes
+    tests = (CUT_IN_SHARED * passes if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
     instructions = m.batch * (row.vector * operations * OPERATION + ACCESS * accesses + tests)
     instructions += exchanges * JOIN * steps + ROW + row.row_operations
     latency = (
         m.batch * row.vector * (operations * DEPENDENT + LOADED * row.loaded / device.max_access_bytes) + WHOLE_ROW
     )
     if m.in_shared:
-        latency += PIECE * row.stages * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
+        latency += PIECE * passes * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
     if row.is_misaligned:
         latency += m.batch * CUT_ACCESS
     if m.one_pass and row.has_statistics:
