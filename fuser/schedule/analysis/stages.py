@@ -214,6 +214,11 @@ def _plan_stages(
     return tuple(kept), stage, again
 
 
+def first_stages(builder: ScheduleBuilder) -> dict[str, int]:
+    """The stage in which each full-size value is first computed, or read."""
+    return _plan_stages(builder, lambda name: False)[1]
+
+
 @memoized_while_unchanged
 def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
     """In how many stages full-size values are computed where none is kept; those of one stage are left out."""

@@ -11,7 +11,14 @@ from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.stages import as_defined, kept_between, row_reductions, stage_levels
+from fuser.schedule.analysis.stages import (
+    as_defined,
+    first_stages,
+    kept_between,
+    reduced_groups_of,
+    row_reductions,
+    stage_levels,
+)
 from fuser.schedule.transforms.vectorize import cache_arguments
 
 
@@ -41,11 +48,13 @@ class PersistentRows:
 
     kept          at most: what is kept between a stage and the next
     kept_inputs   of copies of inputs alone, where all else is computed again
+    is_late       whether an input of full size is first read behind a reduction, access by access between stores
     """
 
     stages: int
     kept: int
     kept_inputs: int
+    is_late: bool
 
 
 @memoized
@@ -58,9 +67,18 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     builder = ScheduleBuilder(segment)
     for name in names:
         builder.two_pass(name)
-    cache_arguments(builder)
+    copies = cache_arguments(builder)
     stages = len(set(stage_levels(builder).values()))
-    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
+    graph, reduced, first = builder.graph(), reduced_groups_of(builder), first_stages(builder)
+    dims = {
+        made: {graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast}
+        for name, made in copies.items()
+        if name in builder.input_names
+    }
+    # What lacks a dim, such as weights, comes from a cache; of a single row all are alike.
+    most = max(map(len, dims.values()), default=0)
+    is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
+    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True), is_late)
 
 
 def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:

@@ -23,7 +23,7 @@ from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.estimate import Work
-from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, stages_on_chip
+from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, persistent_rows, stages_on_chip
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.cost.text_length import element_instructions, row_instructions
 from fuser.schedule.params import InnerPersistentParams
@@ -80,6 +80,8 @@ GROUP_THREADS = (128, 256, 512, 1024)
 """Threads of a block of a group."""
 MOST_RESIDENT = 4
 """Blocks of groups on an SM: more of them only have more to exchange."""
+OF_GROUP = 8
+"""Registers of a thread where blocks meet in device memory: flags, and addresses of what others leave."""
 LEAST_OF_GROUP = 8192
 """Elements of a row that is worth a group."""
 
@@ -139,6 +141,7 @@ class RowWork:
     is_double: bool
     is_cut: bool
     is_misaligned: bool
+    is_late: bool = False
 
     @property
     def accesses(self) -> int:
@@ -181,6 +184,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         any(t.dtype.itemsize > 4 for t in tensors),
         found.cut > 0,
         found.accesses.misaligned,
+        persistent_rows(segment, one_pass=False).is_late,
     )
 
 
@@ -231,6 +235,9 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     if m.one_pass and row.has_statistics:
         latency += STATISTICS_STEP * math.log2(along)
     latency = latency * cycle + device.first_to_last
+    if row.is_late and not m.in_shared:
+        # What is read between stores is waited for access by access.
+        latency += m.batch * device.latencies.dram_ns / 1e3
     if m.in_shared:
         latency += IN_SHARED * device.latencies.dram_ns / 1e3
     if along > WARP:
@@ -352,6 +359,7 @@ def _groups(
     for threads in (n for n in GROUP_THREADS if n <= device.max_threads_per_block):
         for batch, sharing in spreads_of(row.accesses, threads, LEAST_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
+            needed += OF_GROUP
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
             if needed > _most_registers(threads, device) or held > device.shared_per_block_optin:
                 break

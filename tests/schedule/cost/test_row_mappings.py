@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from fuser import DataType
+from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.persistent_rows import persistent_rows
 from fuser.schedule.cost.row_mappings import (
     BLOCKS_OF_ROWS,
     CLUSTERS,
@@ -221,3 +222,25 @@ def test_a_mapping_is_what_its_parameters_say(
     assert not isinstance(found, Refused)
     mapping = mapping_of(row_work(fusion, found), params, H200)
     assert mapping._replace(registers=0) in [m._replace(registers=0) for m in kept]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_read_behind_a_reduction_is_waited_for_in_registers(seed: int) -> None:
+    """Access by access, between stores. Copies to shared memory are on their way before."""
+    row = random_row_work(random.Random(seed))
+    late = replace(row, is_late=True)
+    for m in mappings(row, H200):
+        times = [total_time(work_of(r, m, H200), H200) for r in (row, late)]
+        assert times[0] == times[1] if m.in_shared else times[0] < times[1]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_which_inputs_are_read_behind_a_reduction(is_late: bool) -> None:
+    """Of full size, and not what the reduction needs as well; weights are read late in every norm."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        weight = fd.define_tensor([-1], True, DataType.Float)
+        total = fd.ops.sum(x if is_late else x * y, [1], keepdim=True)
+        fd.add_output((x - total * fd.ops.exp(y)) * weight)
+    assert fd.fusion is not None
+    assert persistent_rows(fd.fusion.ir_fusion, one_pass=False).is_late is is_late
