@@ -59,18 +59,20 @@ class ClusterShape:
 
 @record
 class SharedRows:
-    """Rows of so many accesses of `vector` elements, of `itemsize` bytes at most; `nbytes` are read and written in all."""
+    """Rows of so many accesses of `vector` elements, of `itemsize` bytes at most; `nbytes` are read and written in all. Of each
+    element a thread keeps `live` values while it scans one of them."""
 
     rows: int
     accesses: int
     vector: int
     itemsize: int
     nbytes: int
+    live: int = 1
 
     @property
     def words(self) -> int:
         """Registers that an access takes as it is scanned."""
-        return self.vector * max(1, self.itemsize // 4)
+        return self.vector * max(1, self.itemsize // 4) * self.live
 
 
 def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape | None:

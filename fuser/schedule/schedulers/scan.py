@@ -20,8 +20,9 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
+from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.analysis.reference import (
@@ -73,6 +74,20 @@ def scans_of(segment: Fusion) -> list[Scan]:
 def reference_scan(segment: Fusion, graph: IterationGraph) -> Scan:
     """The scan of the tensor with most dims of more than one element."""
     return max(scans_of(segment), key=lambda e: concrete_dims(graph, e.output))
+
+
+@memoized
+def live_values(segment: Fusion) -> int:
+    """How many values of an element are in registers at once where it is scanned, at most: what is computed by then and used
+    from then on."""
+    graph = resolving_graph(segment)
+    exprs = segment.tensor_exprs
+    count = concrete_dims(graph, reference_scan(segment, graph).output)
+    made = {t: i for i, e in enumerate(exprs) for t in tensor_outputs(e)}
+    used = {t: i for i, e in enumerate(exprs) for t in tensor_inputs(e)}
+    full = [t for t in (*segment.input_tensors, *made) if concrete_dims(graph, t) == count]
+    scans = [i for i, e in enumerate(exprs) if isinstance(e, Scan)]
+    return max(sum(made.get(t, -1) <= i < used.get(t, len(exprs)) for t in full) for i in scans)
 
 
 class ScanScheduler:
@@ -142,7 +157,7 @@ class ScanScheduler:
                 bounds=() if isinstance(bounds, Refused) else bounds,
             )
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-        return _outer(order, length, kept, vector, vectorized, widest, moved, device)
+        return _outer(order, length, kept, vector, vectorized, widest, moved, live_values(segment), device)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
@@ -246,6 +261,7 @@ def _outer(
     vectorized: tuple[str, ...],
     widest: int,
     element_bytes: int,
+    live: int,
     device: DeviceInfo,
 ) -> ScanParams:
     columns = max(1, -(-kept // vector))
@@ -265,7 +281,7 @@ def _outer(
     blocks = -(-columns // along)
     if device.max_cluster > 1 and length > down * batch and blocks < device.sm_count:
         # A block's columns side by side are as long a row.
-        shared = SharedRows(blocks, length * along, vector, widest, kept * length * element_bytes)
+        shared = SharedRows(blocks, length * along, vector, widest, kept * length * element_bytes, live)
         shape = best_cluster(shared, device)
         if shape is not None and shape.microseconds < block_time(shared, down * along, batch, device):
             down, batch, cluster, ahead = shape.threads // along, shape.accesses, shape.blocks, shape.ahead

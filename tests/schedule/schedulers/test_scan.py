@@ -13,6 +13,7 @@ import pytest
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
@@ -22,8 +23,9 @@ from fuser.runtime import nvrtc
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
 from fuser.schedule.registry import SCHEDULERS
-from fuser.schedule.schedulers.scan import ScanScheduler
+from fuser.schedule.schedulers.scan import ScanScheduler, live_values
 from fuser.schedule.segment import segment_fusion
+from fuser.simulator.device import SimulatorDevice
 from tests.harness import Lowered
 from tests.harness import run as simulate
 
@@ -313,6 +315,36 @@ def test_lengths_of_columns(length: int, width: int) -> None:
     values = np.random.default_rng(length).integers(-9, 10, (length, width)).astype(np.float32)
     (out,) = execute(columns, values)
     np.testing.assert_array_equal(out, np.cumsum(values, 0))
+
+
+def scan_and_mask(fd: FusionDefinition) -> Any:
+    o, t = fd.ops, x(fd)
+    mask = o.cast(o.gt(t, 0.0), DataType.Int32)
+    return o.mul(o.cumsum(mask, 0), mask)
+
+
+def five_scans(fd: FusionDefinition) -> Any:
+    o, t = fd.ops, x(fd)
+    total = o.cumsum(t, 0)
+    for k in range(2, 6):
+        total = o.add(total, o.cumsum(o.mul(t, float(k)), 0))
+    return total
+
+
+@pytest.mark.parametrize(("build", "live"), [(columns, 1), (_fused, 1), (scan_and_mask, 2), (five_scans, 3)])
+def test_values_that_are_live_where_one_is_scanned(build: Build, live: int) -> None:
+    assert live_values(fusion_of(build)) == live
+
+
+@pytest.mark.parametrize("build", [columns, scan_and_mask, five_scans])
+@pytest.mark.parametrize("shape", [(65521, 8), (16381, 16), (16381, 128), (65521, 3), (262144, 1)])
+def test_columns_over_clusters_fit_in_registers(build: Build, shape: tuple[int, int]) -> None:
+    """What else a thread keeps of an element counts: a kernel that must spill is refused, and its fusion cut."""
+    fusion = fusion_of(build)
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
+        fusion, [TensorDescriptor(Float, shape, row_major(shape))]
+    )
+    assert kernel.kernel_ir is not None
 
 
 @pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
