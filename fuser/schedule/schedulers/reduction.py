@@ -313,7 +313,9 @@ class ReductionScheduler:
             # value's consumers share says where it may stand.
             axes = builder.state(name).loop
             around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
-            limits = [(n, around) for n in sorted(held & _behind_reductions(builder))]
+            # In several trips nothing can stand outside of all.
+            near = held if blocks else held & _behind_reductions(builder)
+            limits = [(n, around) for n in sorted(near)]
         apart = held.difference(n for n, _ in limits)
         if params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.

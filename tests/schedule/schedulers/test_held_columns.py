@@ -31,7 +31,7 @@ from tests.oracle import Array
 Float, Half, BFloat16, Double = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Double
 SMALL = replace(H200, sm_count=2, max_cluster=1)
 """Few SMs, which few columns keep busy."""
-CLUSTERS = replace(H200, sm_count=16)
+CLUSTERS, ONE_SM = replace(H200, sm_count=16), replace(H200, sm_count=1, max_cluster=1)
 TOLERANCE = {Float: 3e-5, Half: 4e-3, BFloat16: 3e-2, Double: 1e-10}
 Definition = Callable[[FusionDefinition, DataType], None]
 
@@ -289,3 +289,24 @@ def test_rows_fit_in_registers(define: Definition, channels: int, dtype: DataTyp
     kernel = KernelCompiler(H200).compile(fusion, descriptors)
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("columns", [64, 640])
+def test_values_of_columns_are_computed_in_each_trip(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of all trips a thread would hold those of all of its columns."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    o = (fd := FusionDefinition()).ops
+    with fd:
+        x = fd.define_tensor(shape=[-1] * 3, dtype=Double, contiguity=True)
+        fd.add_output(o.max(o.abs(o.sum(x, [0, 1])), [0]))
+        column = o.broadcast(o.iota(o.size(x, 2)), [True, True, False])
+        row = o.broadcast(o.iota(o.size(x, 1)), [True, False, True])
+        fd.add_output(o.where(o.ge(column, row), x, 0.0))
+    assert fd.fusion is not None
+    fusion = optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+    data = np.random.default_rng(0).normal(size=(16, 16, columns))
+    kernel = KernelCompiler(SimulatorDevice(info=ONE_SM)).compile(fusion, [described(data, Double)])
+    found = run_on(SimulatorDevice(info=ONE_SM), kernel, fusion, [data.copy()])
+    largest, upper = (found[t.name] for t in fusion.output_tensors)
+    np.testing.assert_allclose(largest, np.abs(data.sum((0, 1))).max(), rtol=1e-12)
+    np.testing.assert_array_equal(upper, np.triu(data))
