@@ -12,10 +12,10 @@ Both times are what moves, by the rate at which it can, and what waits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion import Fusion, IterDomain, tensor_outputs
+from fuser.ir.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
@@ -76,13 +76,41 @@ def worth_ending(
     several = last * sizes.read / reading + (sizes.read + sizes.written) / rate + waiting + last * launch
     if several >= one:
         return None
-    results = (t.name for e in reductions_of(segment) for t in tensor_outputs(e))
-    ends = frozenset(name for name in results if levels[name] < last)
+    ends = frozenset(t.name for t in _handed_over(segment, levels, last))
     why = (
         f"{blocks} blocks of one kernel should take {one / 1e3:.1f} us, {last + 1} kernels that use all SMs "
         f"{several / 1e3:.1f} us"
     )
     return KernelEnds(ends), why
+
+
+def _handed_over(segment: Fusion, levels: Mapping[str, int], last: int) -> Collection[Tensor]:
+    """What a kernel that ends behind its reductions leaves to the next: their results, or, if those are no more, what is
+    computed from them before a value of full size is.
+
+    That is done once for each result then, and not for each element: the square root of a variance, a quotient.
+    """
+    graph = resolving_graph(segment)
+    results = [t for e in reductions_of(segment) for t in tensor_outputs(e) if levels[t.name] < last]
+    readers: dict[Tensor, list[Tensor]] = {}
+    for e in segment.tensor_exprs:
+        for t in tensor_inputs(e):
+            readers.setdefault(t, []).extend(tensor_outputs(e))
+    used = [t for t in results if t in readers]
+    dims = {frozenset(graph.group(d) for d in t.visible if not d.is_broadcast) for t in used}
+    if len(dims) != 1:
+        return results
+    (kept,) = dims
+    computed = dict.fromkeys(used)
+    for e in segment.tensor_exprs:
+        if isinstance(e, Pointwise) and any(t in computed for t in tensor_inputs(e)):
+            own = frozenset(graph.group(d) for d in e.output.visible if not d.is_broadcast)
+            if own == kept:
+                computed[e.output] = None
+    handed = [t for t in computed if any(r not in computed for r in readers.get(t, ()))]
+    # All that reads such a tensor belongs to the next kernel: none may be needed for another one.
+    is_apart = all(r not in computed for t in handed for r in readers[t])
+    return handed if is_apart and len(handed) <= len(used) else results
 
 
 @record

@@ -132,6 +132,54 @@ def _refuses(*_: object) -> Refused:
     return Refused("for this test")
 
 
+def standardized(fd: FusionDefinition, ops: int) -> None:
+    """With more values of a column than its statistics, if that is asked for."""
+    x = fd.define_tensor([-1, -1], True, D.Float)
+    variance, mean = fd.ops.var_mean(x, [0], 0, True)
+    y = (x - mean) / fd.ops.add(fd.ops.sqrt(variance), 1e-6)
+    for k in range(ops):
+        y = y * fd.ops.add(variance, float(k))
+    fd.add_output(y)
+
+
+@pytest.mark.parametrize(("more", "roots"), [(0, 1), (3, 0)])
+def test_a_root_of_each_column_is_taken_once(more: int, roots: int) -> None:
+    """Where that leaves no more to the next kernel than the statistics would."""
+    with FusionDefinition() as fd:
+        standardized(fd, more)
+    texts = stages_of(fd, (1_000_003, 123))
+    statistics, last = (texts[f"s{k}.kernel.cu"].split("fuser_kernel(")[1] for k in range(2))
+    assert statistics.count("fuser_sqrt(") == roots
+    assert (last.count("fuser_sqrt(") == 0) is (roots == 1)
+
+
+def test_a_value_that_both_kernels_need_makes_no_third() -> None:
+    """The least of a column is taken off its elements, and off its largest."""
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([-1, -1], True, D.Float)
+        least = o.min(x, [0], True)
+        fd.add_output((x - least) / (o.max(x, [0], True) - least))
+    assert len(proposed(fd, (300_007, 257))) == 2
+
+
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("shape", [(70, 7), (33, 12), (5, 1)])
+def test_what_columns_have_one_of_is_the_same_in_either_kernel(shape: tuple[int, int], more: int) -> None:
+    x = np.random.default_rng(shape).standard_normal(shape).astype("f4") * 3 + 1
+    with FusionDefinition() as fd:
+        standardized(fd, more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["fuser.schedule.cost.kernel_ends"], "ceil_div", lambda *_: 1e-9)
+        for scheduler in (InnerPersistentScheduler, OuterPersistentScheduler):
+            patch.setattr(scheduler, "propose", _refuses)
+        (found,) = fd.execute([x], device="simulator")
+    wide = x.astype("f8")
+    expected = (wide - wide.mean(0)) / (wide.std(0) + 1e-6)
+    for k in range(more):
+        expected = expected * (wide.var(0) + k)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_columns_of_odd_rows_are_reduced_by_more_blocks_than_are_resident() -> None:
     """Read by element, resident blocks would have a third of the bytes on their way that memory takes."""
     statistics, last = proposed(scaled(2, [0]), (1_000_003, 123))
