@@ -6,8 +6,8 @@ that share a row are a cluster, or meet in device memory: then `groups` of them 
 
 `row_mappings` enumerates all that fit, `work_of` says what one asks for, `estimate` how long that takes.
 
-What code takes is counted in instructions and cycles, as fitted to 3,900 kernels of 117 segments on an H200
-(`benchmarks/NOTES.md`); the device says how long those are.
+What code takes is counted in instructions and cycles, as fitted to kernels of two thirds of 117 segments on an H200
+(`docs/decisions/0022-one-estimate-and-a-search.md`); the device says how long those are.
 """
 
 from __future__ import annotations
