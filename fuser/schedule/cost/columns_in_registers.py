@@ -72,8 +72,9 @@ class HeldColumns:
 @record
 class HeldShape:
     """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each; how many `blocks`
-    of them there are, how many an SM has at once, and the microseconds that all of them should take."""
+    of them there are, how many an SM has at once, and the microseconds that all of them should take. `held`: what is held."""
 
+    held: HeldColumns
     across: int
     along: int
     sharing: int
@@ -138,7 +139,7 @@ def _shape(
     blocks = ceil_div(held.columns, across * vector) * sharing
     work = _work(held, across, along, sharing, batch, vector, blocks, resident, device)
     time = total_time(work, device) + held.ending * min(blocks, device.sm_count * resident)
-    return HeldShape(across, along, sharing, batch, vector, granted, blocks, resident, time)
+    return HeldShape(held, across, along, sharing, batch, vector, granted, blocks, resident, time)
 
 
 def _work(

@@ -38,7 +38,8 @@ CUT, CUT_IN_SHARED = 18.0, 11.0
 ONLINE = 2.2
 """For an element of a sum of exponentials in one pass: the maximum may change with it."""
 AGAIN = 1.4
-"""Those of an element where inputs alone are kept, of those where what several stages need is."""
+"""How many times the instructions of an element are issued where only inputs are kept, and intermediate values are computed
+again, over those where intermediate values are kept, too."""
 JOIN = 2.9
 """For a step in which lanes join what they have, of each exchange."""
 ROW = 14.0

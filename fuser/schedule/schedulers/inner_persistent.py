@@ -142,7 +142,7 @@ def _params(
     inputs: SegmentInputs,
     device: DeviceInfo,
 ) -> InnerPersistentParams | Refused:
-    """The parameters of the first mapping for which the extents of a row can be bounded."""
+    """The parameters of the first mapping; refused where the extents of a row cannot be bounded."""
     accesses = found.accesses
     _, m = ranked[0]
     capacity = m.threads * m.batch * m.sharing * accesses.vector

@@ -217,9 +217,8 @@ def propose_columns(
     held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
-    columns = _held_columns(segment, loops, inputs, ending)
-    assert isinstance(columns, HeldColumns)
-    return shared if over_grid_time(columns, shared.reduction.grid_reduce, device) < held[1].time else held
+    _, shape = held
+    return shared if over_grid_time(shape.held, shared.reduction.grid_reduce, device) < shape.time else held
 
 
 def propose_in_registers(
@@ -273,6 +272,7 @@ def propose_in_registers(
 def _held_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
 ) -> HeldColumns | Refused:
+    """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     groups = dim_groups(graph, reference)
