@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
-    Call,
     Cast,
     Literal,
     Load,
@@ -32,12 +30,10 @@ from fuser.ir.kernel import (
     ShuffleKind,
     Stmt,
     Store,
-    Value,
 )
-from fuser.ir.op_table import compute_dtype
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
+from fuser.lowering.combiners.expressions import compute, increment, share_of, temporary
 from fuser.lowering.combiners.join_partials import Joins, is_common
-from fuser.lowering.combiners.welford import temporary
 
 
 def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
@@ -85,37 +81,32 @@ def _of_pair(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
 def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """Differences from the first lane's mean, sums of them over all lanes, and back."""
     mean, m2, count = r.partials
-    name, real, dtype, integral = f"{r.name}_l{joins.axes.number()}", m2.dtype, mean.dtype, compute_dtype(count.dtype)
+    name, real, dtype = f"{r.name}_l{joins.axes.number()}", m2.dtype, mean.dtype
     origin = Buffer(f"{name}_origin", dtype, MemoryType.local, mean.size)
     away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
     first = joins.axes.thread % stride
 
-    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
-        return Call(op, (a, b), d, d)
-
     def leave(e: Int) -> list[Stmt]:
         at = ZERO if is_common(r, 2) else e
         n = Cast(Load(count, at), real)
-        weighed = call("mul", Load(away, ZERO), n, dtype)
+        weighed = compute("mul", dtype, Load(away, ZERO), n)
         return [
             Shuffle(origin, e, Load(mean, e), ShuffleKind.index, first, width),
-            Store(away, ZERO, call("sub", Load(mean, e), Load(origin, e), dtype)),
+            Store(away, ZERO, compute("sub", dtype, Load(mean, e), Load(origin, e))),
             Store(mean, e, weighed),
-            Store(m2, e, call("add", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), real), real)),
+            Store(m2, e, compute("add", real, Load(m2, e), compute("mul", real, Load(mean, e), Load(away, ZERO)))),
         ]
 
     def divide(at: Int) -> list[Stmt]:
-        is_empty = Call("eq", (Load(count, at), Literal(0, count.dtype)), integral, DataType.Bool)
-        quotient = call("div", Literal(1.0, real), Cast(Load(count, at), real), real)
-        return [Store(share, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real))]
+        return [Store(share, ZERO, share_of(Literal(1.0, real), Load(count, at), real))]
 
     def come_back(e: Int) -> list[Stmt]:
-        left = call("sub", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), dtype), real)
+        left = compute("sub", real, Load(m2, e), compute("mul", dtype, Load(mean, e), Load(away, ZERO)))
         return [
             *([] if is_common(r, 2) else divide(e)),
-            Store(away, ZERO, call("mul", Load(mean, e), Load(share, ZERO), dtype)),
-            Store(m2, e, call("maximum", left, Literal(0.0, real), real)),
-            Store(mean, e, call("add", Load(origin, e), Load(away, ZERO), dtype)),
+            Store(away, ZERO, compute("mul", dtype, Load(mean, e), Load(share, ZERO))),
+            Store(m2, e, compute("maximum", real, left, Literal(0.0, real))),
+            Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 
     stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *joins.elements(r, leave)]
@@ -129,7 +120,7 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
 
         def add(i: int, e: Int, got: tuple[Buffer, ...] = got) -> list[Stmt]:
             p = r.partials[i]
-            return [Store(p, e, Call("add", (Load(p, e), Load(got[i], e)), compute_dtype(p.dtype), p.dtype))]
+            return [Store(p, e, increment(p, e, Load(got[i], e)))]
 
         stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
         offset //= 2

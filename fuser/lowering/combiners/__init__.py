@@ -5,7 +5,10 @@ Imports of lowering/: parallel_axes.py.
 
     join_partials.py    joining by one thread, for every kind below
     exp_sum.py          the largest value, and the sum of exponentials below it
-    welford.py          mean and sum of squared differences
+    pool_statistics.py  mean and sum of squared differences of what many threads have, at once
+    shifted_sums.py     ... of the values of one thread, from sums of differences
+    welford.py          ... one value or one partial after another
+    expressions.py      what all of them write with
 
 Accuracy
     An error is at most twice that of torch eager on the same input, or two ulps

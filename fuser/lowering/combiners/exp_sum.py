@@ -15,7 +15,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
-from fuser.lowering.combiners.welford import temporary
+from fuser.lowering.combiners.expressions import Parts, compare, compute, temporary
 from fuser.records import record
 
 MAX_GROUP = 32
@@ -40,12 +40,12 @@ class HeldGroup:
 
 def exponential(x: Value, dtype: DataType) -> Value:
     """exp(x) for x <= 0, or nan. In Double "exp_summand" is as good as "exp"."""
-    return Call("exp_summand", (x,), dtype, dtype)
+    return compute("exp_summand", dtype, x)
 
 
 def scale_of(low: Value, high: Value, dtype: DataType) -> Value:
     """exp(low - high) for low <= high, or nan: what scales a total."""
-    return exponential(Call("sub", (low, high), dtype, dtype), dtype)
+    return exponential(compute("sub", dtype, low, high), dtype)
 
 
 def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
@@ -56,73 +56,53 @@ def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     largest, total = acc
     dtype = total.dtype
 
-    def call(op: str, *args: Value) -> Call:
-        return Call(op, args, dtype, dtype)
-
-    def test(op: str, a: Value, b: Value) -> Call:
-        return Call(op, (a, b), dtype, DataType.Bool)
-
     peer, more = temporary(f"{name}_m", dtype), temporary(f"{name}_s", dtype)
     top, factor = temporary(f"{name}_top", dtype), temporary(f"{name}_f", dtype)
     mine, theirs, high = Load(largest, at), Load(peer, ZERO), Load(top, ZERO)
-    low = call("minimum", mine, theirs)
+    low = compute("minimum", dtype, mine, theirs)
     below = scale_of(low, high, dtype)
-    scale = call("where", test("eq", low, high), Literal(1.0, dtype), below)
+    scale = compute("where", dtype, compare("eq", low, high, dtype), Literal(1.0, dtype), below)
     first, second, f = Load(total, at), Load(more, ZERO), Load(factor, ZERO)
-    joined = call(
+    joined = compute(
         "where",
-        test("ge", mine, theirs),
-        call("add", first, call("mul", second, f)),
-        call("add", second, call("mul", first, f)),
+        dtype,
+        compare("ge", mine, theirs, dtype),
+        compute("add", dtype, first, compute("mul", dtype, second, f)),
+        compute("add", dtype, second, compute("mul", dtype, first, f)),
     )
     return [
         *(Allocate(b) for b in (peer, more, top, factor)),
         Store(peer, ZERO, other[0]),
         Store(more, ZERO, other[1]),
-        Store(top, ZERO, call("maximum", mine, theirs)),
+        Store(top, ZERO, compute("maximum", dtype, mine, theirs)),
         Store(factor, ZERO, scale),
         Store(total, at, joined),
         Store(largest, at, high),
     ]
 
 
-def exp_sum_parts(
-    acc: tuple[Buffer, ...],
-    at: Int,
-    count: Int,
-    read: Callable[[int, Int], Value],
-    name: str,
-    make_symbol: Callable[[str, Int], Symbol],
-    *,
-    unroll: bool,
-) -> list[Stmt]:
-    """The pairs of `count` parts, in order: `read(i, k)` is element 0 (the largest) or 1 (the total) of part k.
+def exp_sum_parts(acc: tuple[Buffer, ...], at: Int, parts: Parts, name: str) -> list[Stmt]:
+    """Set element `at` to the pairs of all parts (the largest, the total), in order.
 
-    Their maximum comes first, so that each takes one exponential; `acc` is only written.
+    Their maximum comes first, so that each takes one exponential.
     """
     largest, total = acc
     dtype = total.dtype
     top, shift = temporary(f"{name}_top", dtype), temporary(f"{name}_shift", dtype)
     high = Load(top, ZERO)
 
-    def call(op: str, *args: Value) -> Call:
-        return Call(op, args, dtype, dtype)
-
     def part(k: Int) -> Value:
-        return call("mul", read(1, k), scale_of(read(0, k), Load(shift, ZERO), dtype))
+        return compute("mul", dtype, parts.read(1, at, k), scale_of(parts.read(0, at, k), Load(shift, ZERO), dtype))
 
-    def rest(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
-        k = make_symbol("k", count)
-        return [For(k, ONE, count, ONE, tuple(make(k)), unroll=unroll)]
-
+    k, j = parts.index(), parts.index()
     return [
         Allocate(top),
         Allocate(shift),
-        Store(top, ZERO, read(0, ZERO)),
-        *rest(lambda k: [Store(top, ZERO, call("largest", high, read(0, k)))]),
+        Store(top, ZERO, parts.read(0, at, ZERO)),
+        parts.loop(k, [Store(top, ZERO, compute("largest", dtype, high, parts.read(0, at, k)))], ONE),
         Store(shift, ZERO, _finite(high)),
         Store(total, at, part(ZERO)),
-        *rest(lambda k: [Store(total, at, call("add", Load(total, at), part(k)))]),
+        parts.loop(j, [Store(total, at, compute("add", dtype, Load(total, at), part(j)))], ONE),
         Store(largest, at, high),
     ]
 
@@ -132,7 +112,7 @@ def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer) -> list[Stmt]:
     largest, total = acc
     dtype = total.dtype
     scale = scale_of(Load(old, at), _finite(Load(largest, at)), dtype)
-    return [Store(total, at, Call("mul", (Load(total, at), scale), dtype, dtype))]
+    return [Store(total, at, compute("mul", dtype, Load(total, at), scale))]
 
 
 def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -140,8 +120,8 @@ def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> li
     dtype = acc[1].dtype
     value = temporary(f"{name}_x", dtype)
     v = Load(value, ZERO)
-    counted = Call("add", (Literal(1.0, dtype), Call("sub", (v, v), dtype, dtype)), dtype, dtype)
-    weight = Call("where", (_is_empty(v), Literal(0.0, dtype), counted), dtype, dtype)
+    counted = compute("add", dtype, Literal(1.0, dtype), compute("sub", dtype, v, v))
+    weight = compute("where", dtype, _is_empty(v), Literal(0.0, dtype), counted)
     return [Allocate(value), Store(value, ZERO, x), *exp_sum_combine(acc, at, (v, weight), name)]
 
 
@@ -165,9 +145,6 @@ def exp_sum_group(
     tops, sums = (Buffer(f"{name}_{what}", dtype, largest.memory, const(chains)) for what in ("tops", "sums"))
     top, shift = temporary(f"{name}_top", dtype), temporary(f"{name}_shift", dtype)
 
-    def call(op: str, *args: Value) -> Call:
-        return Call(op, args, dtype, dtype)
-
     def loop(extent: int, make: Callable[[Int], list[Stmt]], start: int = 0) -> list[Stmt]:
         if extent - start <= 0:
             return []
@@ -179,15 +156,18 @@ def exp_sum_group(
         if is_only:
             return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
         old = scale_of(Load(largest, e), Load(shift, ZERO), dtype)
-        scaled = Store(total, e, call("mul", Load(total, e), old))
-        return [scaled, *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))])]
+        scaled = Store(total, e, compute("mul", dtype, Load(total, e), old))
+        return [
+            scaled,
+            *loop(chains, lambda j: [Store(total, e, compute("add", dtype, Load(total, e), Load(sums, j)))]),
+        ]
 
     def fold(e: Int) -> list[Stmt]:
         def value(i: Int, j: Int) -> Load:
             return Load(values, (i * chains + j) * kept + e)
 
         def below(i: Int, j: Int) -> Value:
-            return call("sub", value(i, j), Load(shift, ZERO))
+            return compute("sub", dtype, value(i, j), Load(shift, ZERO))
 
         def term(i: Int, j: Int) -> Value:
             return exponential(below(i, j), dtype)
@@ -195,8 +175,8 @@ def exp_sum_group(
         def added(old: Value, i: Int, j: Int) -> Value:
             # Of Doubles, the last operation of the exponential is that of the sum.
             if dtype is DataType.Double:
-                return call("add_exp_summand", old, below(i, j))
-            return call("add", old, term(i, j))
+                return compute("add_exp_summand", dtype, old, below(i, j))
+            return compute("add", dtype, old, term(i, j))
 
         def chained(
             into: Buffer, make: Callable[[Int, Int], Value], join: Callable[[Value, Int, Int], Value]
@@ -212,10 +192,14 @@ def exp_sum_group(
 
         high = Load(top, ZERO)
         return [
-            *chained(tops, value, lambda old, i, j: call("largest", old, value(i, j))),
+            *chained(tops, value, lambda old, i, j: compute("largest", dtype, old, value(i, j))),
             Allocate(top),
             Store(top, ZERO, Load(tops, ZERO) if is_only else Load(largest, e)),
-            *loop(chains, lambda j: [Store(top, ZERO, call("largest", high, Load(tops, j)))], 1 if is_only else 0),
+            *loop(
+                chains,
+                lambda j: [Store(top, ZERO, compute("largest", dtype, high, Load(tops, j)))],
+                1 if is_only else 0,
+            ),
             Allocate(shift),
             Store(shift, ZERO, _finite(high)),
             *chained(sums, term, added),
@@ -231,7 +215,7 @@ def _added(sums: Buffer, count: int, loop: Callable[[int, Callable[[Int], list[S
     dtype = sums.dtype
 
     def add(j: Int) -> list[Stmt]:
-        return [Store(sums, ZERO, Call("add", (Load(sums, ZERO), Load(sums, j)), dtype, dtype))]
+        return [Store(sums, ZERO, compute("add", dtype, Load(sums, ZERO), Load(sums, j)))]
 
     return loop(count, add, 1)
 
@@ -241,13 +225,13 @@ def exp_sum_complete(acc: tuple[Buffer, ...], at: Int) -> list[Stmt]:
     largest, total = acc
     dtype = total.dtype
     nan = Literal(math.nan, dtype)
-    return [Store(total, at, Call("where", (_is_empty(Load(largest, at)), nan, Load(total, at)), dtype, dtype))]
+    return [Store(total, at, compute("where", dtype, _is_empty(Load(largest, at)), nan, Load(total, at)))]
 
 
 def _finite(x: Value) -> Call:
     """What is subtracted from values up to x: they are -infinity where x is, and must stay so."""
-    return Call("where", (_is_empty(x), Literal(0.0, x.dtype), x), x.dtype, x.dtype)
+    return compute("where", x.dtype, _is_empty(x), Literal(0.0, x.dtype), x)
 
 
 def _is_empty(x: Value) -> Call:
-    return Call("eq", (x, Literal(-math.inf, x.dtype)), x.dtype, DataType.Bool)
+    return compare("eq", x, Literal(-math.inf, x.dtype), x.dtype)

@@ -12,7 +12,9 @@ from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_parts
-from fuser.lowering.combiners.welford import CommonJoin, pool_statistics, welford_combine
+from fuser.lowering.combiners.expressions import Parts
+from fuser.lowering.combiners.pool_statistics import pool_statistics
+from fuser.lowering.combiners.welford import CommonJoin, welford_combine
 from fuser.lowering.parallel_axes import ParallelAxes, is_one
 
 
@@ -50,30 +52,22 @@ class Joins:
 
         Unrolled, they are joined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
         """
+        parts = Parts(others, number, self.axes.symbol, unroll)
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self.axes.number()}"
-            return pool_statistics(
-                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
-            )
+            return pool_statistics(r.partials, parts, lambda make: self.elements(r, make), name)
         if r.combine == "exp_sum":
             name = f"{r.name}_p{self.axes.number()}"
-
-            def parts(e: Int) -> list[Stmt]:
-                def read(i: int, k: Int) -> Value:
-                    return others(i, e, k)
-
-                return exp_sum_parts(r.partials, e, number, read, name, self.axes.symbol, unroll=unroll)
-
-            return self.elements(r, parts)
+            return self.elements(r, lambda e: exp_sum_parts(r.partials, e, parts, name))
         if unroll and number.is_const and number.value > 2 and len(r.partials) == 1:
             return self.elements(r, lambda e: self._by_pairs(r, e, lambda k: others(0, e, k), number.value))
-        k = self.axes.symbol("k", number)
+        k = parts.index()
 
         def first(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, others(i, e, ZERO))]
 
         rest = self.combine_each(r, lambda i, e: others(i, e, k))
-        return [*self.each(r, first), For(k, ONE, number, ONE, tuple(rest), unroll=unroll)]
+        return [*self.each(r, first), parts.loop(k, rest, ONE)]
 
     def _by_pairs(self, r: Reduce, at: Int, read: Callable[[Int], Value], number: int) -> list[Stmt]:
         """Set element `at` to what `number` values have together.

@@ -18,12 +18,13 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
+from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.combiners.exp_sum import HeldGroup, exp_sum_combine, exp_sum_element
-from fuser.lowering.combiners.welford import shifted_add, welford_add, welford_combine, welford_join
+from fuser.lowering.combiners.shifted_sums import shifted_add
+from fuser.lowering.combiners.welford import welford_add, welford_combine, welford_join
 from fuser.lowering.loop_nests.displaced_reads import result_index
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
@@ -135,7 +136,8 @@ class NestStatements(NestVectors):
         if source is None or self.storage[expr.input.name].buffer is not joined.buffers[0]:
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
         lane = self._lane(leader, expr, indexer)
-        return welford_join(accumulator.buffers, offset, other, name, step, source, lane)
+        mean, m2, _ = other
+        return welford_join(accumulator.buffers, offset, (mean, m2, Load(source.count, ZERO)), name, step, lane)
 
     def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
         """A necessary condition for the value at hand to be the first that a thread sees.

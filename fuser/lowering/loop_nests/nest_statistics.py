@@ -1,6 +1,6 @@
 """Statistics in loop nests: what a thread adds up, what threads join, and when means and squares come of it.
 
-A thread has sums of differences from a value of its own; threads join means and squares (`combiners/welford.py`). Where the
+A thread has sums of differences from a value of its own; threads join means and squares (`combiners/`). Where the
 values of a thread are in registers it visits them twice: squares are of differences from its mean.
 """
 
@@ -17,7 +17,9 @@ from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer, Cast, For, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.combiners.exp_sum import MAX_GROUP
-from fuser.lowering.combiners.welford import WelfordStep, add_deviation, centre, settle_deviations, temporary
+from fuser.lowering.combiners.expressions import temporary
+from fuser.lowering.combiners.shifted_sums import add_deviation, centre, settle_deviations
+from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.loop_nests.nest_values import NestValues

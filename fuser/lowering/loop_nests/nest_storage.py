@@ -17,7 +17,7 @@ from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Redu
 from fuser.ir.op_table import REDUCTIONS
 from fuser.ir.user_names import extent_text, value_name
 from fuser.lowering.combiners.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
-from fuser.lowering.combiners.welford import unshift
+from fuser.lowering.combiners.shifted_sums import unshift
 from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype

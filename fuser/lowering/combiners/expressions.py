@@ -1,0 +1,57 @@
+"""What combiners write with: registers of one element, calls in one type, and loops over parts to be joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel import Buffer, Call, Cast, For, Literal, Load, Stmt, Value
+from fuser.ir.op_table import compute_dtype
+from fuser.records import record
+
+Elements = Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
+"""`elements(make)`: `make(e)` for every element e of a thread's partials."""
+
+
+def temporary(name: str, dtype: DataType) -> Buffer:
+    """A register of one element."""
+    return Buffer(name, dtype, MemoryType.local, ONE)
+
+
+def compute(op: str, dtype: DataType, *args: Value) -> Call:
+    """A call that computes in the type of its result."""
+    return Call(op, args, dtype, dtype)
+
+
+def compare(op: str, a: Value, b: Value, dtype: DataType) -> Call:
+    return Call(op, (a, b), dtype, DataType.Bool)
+
+
+def increment(count: Buffer, at: Int, by: Value) -> Call:
+    """`count[at] + by`, of numbers of values."""
+    return Call("add", (Load(count, at), by), compute_dtype(count.dtype), count.dtype)
+
+
+def share_of(part: Value, count: Load, dtype: DataType) -> Call:
+    """part / count, or 0 where nothing was counted."""
+    is_empty = compare("eq", count, Literal(0, count.dtype), compute_dtype(count.dtype))
+    return compute("where", dtype, is_empty, Literal(0.0, dtype), compute("div", dtype, part, Cast(count, dtype)))
+
+
+@record(eq=False)
+class Parts:
+    """What `number` threads have: `read(i, e, k)` is element e of partial i of thread k. `symbol` gives new loop indices."""
+
+    read: Callable[[int, Int, Int], Value]
+    number: Int
+    symbol: Callable[[str, Int], Symbol]
+    unroll: bool = False
+
+    def index(self) -> Symbol:
+        """A new index of a thread."""
+        return self.symbol("k", self.number)
+
+    def loop(self, k: Symbol, body: list[Stmt], start: Int = ZERO) -> For:
+        return For(k, start, self.number, ONE, tuple(body), unroll=self.unroll)

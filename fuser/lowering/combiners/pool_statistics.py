@@ -1,0 +1,83 @@
+"""Mean and sum of squared differences of what many threads have, joined by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ZERO, Int
+from fuser.ir.kernel import Allocate, Buffer, Cast, Literal, Load, Role, Stmt, Store
+from fuser.lowering.combiners.expressions import Elements, Parts, compute, increment, share_of, temporary
+from fuser.lowering.combiners.shifted_sums import centred
+from fuser.runtime.variants import MAX_BLOCK
+
+
+def pool_statistics(acc: tuple[Buffer, ...], parts: Parts, elements: Elements, name: str) -> list[Stmt]:
+    """Set (mean, m2, count) to those of all triples together.
+
+    n = sum(n_k);  centre = sum(n_k mean_k) / n;  d_k = mean_k - centre;  f = sum(n_k d_k) / n
+    mean = centre + f;  m2 = sum(m2_k + n_k d_k^2) - f sum(n_k d_k), and not below 0
+
+    One division for all of them instead of one for each, and no step waits for the mean of those before. What rounding of the
+    centre left over is added in the end, so that it costs no digits; see `centred`. A triple of no values has weight 0.
+    """
+    mean, m2, count = acc
+    common = count.size is not mean.size
+    real, dtype = m2.dtype, mean.dtype
+    total = Buffer(f"{name}_total", count.dtype, MemoryType.local, count.size)
+    moved = Buffer(f"{name}_moved", dtype, MemoryType.local, mean.size)
+    weight, inverse = temporary(f"{name}_weight", real), temporary(f"{name}_inverse", real)
+    delta, weighted = temporary(f"{name}_delta", dtype), temporary(f"{name}_weighted", dtype)
+    most = MAX_BLOCK if parts.number.hi is None else parts.number.hi
+    k, j = parts.index(), parts.index()
+
+    def zero(buffer: Buffer, e: Int) -> Store:
+        return Store(buffer, e, Literal(0.0, buffer.dtype), Role.initialise)
+
+    def each(once: Callable[[Int], list[Stmt]], rest: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        """`once` for each count, `rest` for each element."""
+        return [*once(ZERO), *elements(rest)] if common else elements(lambda e: [*once(e), *rest(e)])
+
+    def weigh(e: Int, k: Int) -> Store:
+        return Store(weight, ZERO, Cast(parts.read(2, e, k), real))
+
+    def count_up(e: Int) -> list[Stmt]:
+        return [weigh(e, k), Store(total, e, increment(total, e, parts.read(2, e, k)))]
+
+    def move(e: Int) -> list[Stmt]:
+        change = compute("mul", dtype, parts.read(0, e, k), Load(weight, ZERO))
+        return [Store(moved, e, compute("add", dtype, Load(moved, e), change))]
+
+    def divide(e: Int) -> list[Stmt]:
+        share = share_of(Literal(1.0, real), Load(total, e), real)
+        return [Store(inverse, ZERO, share), Store(count, e, Load(total, e))]
+
+    def settle(e: Int) -> list[Stmt]:
+        settled = centred(mean, e, Load(moved, e), Load(inverse, ZERO), parts.read(0, e, ZERO), most)
+        return [*settled, zero(moved, e), zero(m2, e)]
+
+    def add(e: Int) -> list[Stmt]:
+        gain = compute("mul", real, Load(delta, ZERO), Load(weighted, ZERO))
+        return [
+            Store(delta, ZERO, compute("sub", dtype, parts.read(0, e, j), Load(mean, e))),
+            Store(weighted, ZERO, compute("mul", dtype, Load(delta, ZERO), Load(weight, ZERO))),
+            Store(moved, e, compute("add", dtype, Load(moved, e), Load(weighted, ZERO))),
+            Store(m2, e, compute("add", real, Load(m2, e), compute("add", real, parts.read(1, e, j), gain))),
+        ]
+
+    def finish(e: Int) -> list[Stmt]:
+        change = compute("mul", dtype, Load(moved, e), Load(inverse, ZERO))
+        left = compute("sub", real, Load(m2, e), compute("mul", real, Load(moved, e), change))
+        return [
+            Store(m2, e, compute("maximum", real, left, Literal(0.0, real))),
+            Store(mean, e, compute("add", dtype, Load(mean, e), change)),
+        ]
+
+    return [
+        *(Allocate(b) for b in (total, moved, weight, inverse, delta, weighted)),
+        *each(lambda e: [Store(total, e, Literal(0, count.dtype), Role.initialise)], lambda e: [zero(moved, e)]),
+        parts.loop(k, each(count_up, move)),
+        *each(divide, settle),
+        parts.loop(j, each(lambda e: [weigh(e, j)], add)),
+        *each(lambda e: [] if common or mean.size.value == 1 else divide(e), finish),
+    ]

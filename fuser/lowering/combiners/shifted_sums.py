@@ -1,0 +1,153 @@
+"""Statistics of the values of one thread, from sums of differences: from its first value, then from about their mean.
+
+A partial is a triple of register arrays (mean, m2, count), as in welford.py. While a thread adds up values one by one, its
+partials are the sums of the differences from the first value and of their squares: nothing but the additions waits for the
+value before, and a large common part of all values costs no digits. The first value lies within the data: the squares are
+larger than those of the differences from the mean by no more than a factor of the number of values. So where all values can
+be visited again, they are only added up at first, and squares are of differences from what is then known of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import FALSE, TRUE, ZERO, Cond, Int
+from fuser.ir.kernel import Allocate, Buffer, If, Literal, Load, Role, Stmt, Store, Value
+from fuser.lowering.combiners.expressions import Elements, compare, compute, increment, share_of, temporary
+from fuser.lowering.combiners.welford import WelfordStep, once
+
+
+def shifted_add(
+    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep, *, may_be_first: Cond
+) -> list[Stmt]:
+    """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
+
+    `may_be_first`: false where values were seen before for certain.
+    """
+    away, squares, _ = acc
+    shift = step.shift
+    assert shift is not None
+    dtype = away.dtype
+    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
+    count_at = step.place_of_count(at)
+    one = Literal(1, step.count.dtype)
+    counted: list[Stmt] = [Store(step.count, count_at, increment(step.count, count_at, one))]
+    is_first = compare("eq", Load(step.count, count_at), one, step.count.dtype)
+    keep = Store(shift, at, compute("where", dtype, is_first, Load(value, ZERO), Load(shift, at)))
+    kept: list[Stmt] = [] if may_be_first is FALSE else [keep]
+    if may_be_first not in (TRUE, FALSE):
+        kept = [If(may_be_first, (keep,), role=Role.plain)]
+    stmts = [
+        Allocate(value),
+        Store(value, ZERO, x),
+        *(once(acc, at, counted) if count_at is ZERO else counted),
+        *kept,
+    ]
+    if step.visited_twice:
+        return [*stmts, _add(away, at, Load(value, ZERO))]
+    return [
+        *stmts,
+        Allocate(delta),
+        Store(delta, ZERO, compute("sub", dtype, Load(value, ZERO), Load(shift, at))),
+        _add(away, at, change),
+        _add(squares, at, compute("mul", dtype, change, change)),
+    ]
+
+
+def unshift(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> list[Stmt]:
+    """Turn what `shifted_add` made into a mean and a sum of squared differences from it.
+
+    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0.
+    """
+    mean, m2, _ = acc
+    assert step.shift is not None
+    shift, dtype = step.shift, mean.dtype
+
+    def settle(e: Int) -> list[Stmt]:
+        moved = compute("mul", dtype, Load(mean, e), Load(step.fraction, ZERO))
+        return [
+            _take_square(m2, e, Load(mean, e), moved),
+            Store(mean, e, compute("add", dtype, Load(shift, e), moved)),
+        ]
+
+    return _with_share(step, elements, settle)
+
+
+def add_deviation(acc: tuple[Buffer, ...], left: Buffer, at: Int, x: Value, name: str) -> list[Stmt]:
+    """The second visit of a value: d = x - mean; left += d; m2 += d^2."""
+    mean, m2, _ = acc
+    dtype = mean.dtype
+    delta = temporary(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
+    return [
+        Allocate(delta),
+        Store(delta, ZERO, compute("sub", dtype, x, Load(mean, at))),
+        _add(left, at, change),
+        _add(m2, at, compute("mul", dtype, change, change)),
+    ]
+
+
+def centre(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> list[Stmt]:
+    """What differences are taken from at the second visit: sum / n, or the first value where that is the same but for rounding,
+    so that differences of equal values are 0."""
+    mean, shift = acc[0], step.shift
+    assert shift is not None
+
+    def settle(e: Int) -> list[Stmt]:
+        return centred(mean, e, Load(mean, e), Load(step.fraction, ZERO), Load(shift, e), step.visited_twice)
+
+    return _with_share(step, elements, settle)
+
+
+def centred(mean: Buffer, at: Int, total: Value, share: Value, first: Value, number: int) -> list[Stmt]:
+    """mean = total * share of `number` numbers; `first`, which is the first of them, where all may be equal."""
+    dtype = mean.dtype
+    # Of `number` additions or products, of the share, and of what is multiplied by it.
+    rounding = Literal(number * 2.0 ** (-52 if dtype is DataType.Double else -23), dtype)
+    away = compute("abs", dtype, compute("sub", dtype, Load(mean, at), first))
+    is_first = compare("le", away, compute("mul", dtype, compute("abs", dtype, first), rounding), dtype)
+    return [
+        Store(mean, at, compute("mul", dtype, total, share)),
+        Store(mean, at, compute("where", dtype, is_first, first, Load(mean, at))),
+    ]
+
+
+def settle_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep, elements: Elements) -> list[Stmt]:
+    """What rounding of the centre left over (Chan, Golub, LeVeque 1983, the corrected two-pass algorithm).
+
+    f = left / n;  mean = centre + f;  m2 = squares - f left, and not below 0.
+    """
+    mean, m2, _ = acc
+    dtype = mean.dtype
+
+    def settle(e: Int) -> list[Stmt]:
+        moved = compute("mul", dtype, Load(left, e), Load(step.fraction, ZERO))
+        return [_take_square(m2, e, Load(left, e), moved), _add(mean, e, moved)]
+
+    return _with_share(step, elements, settle)
+
+
+def _add(into: Buffer, at: Int, value: Value) -> Store:
+    return Store(into, at, compute("add", into.dtype, Load(into, at), value))
+
+
+def _take_square(m2: Buffer, at: Int, total: Value, moved: Value) -> Store:
+    """m2 -= total * moved, and not below 0: squares become those of differences from what is `moved` further."""
+    left = compute("sub", m2.dtype, Load(m2, at), compute("mul", m2.dtype, total, moved))
+    return Store(m2, at, compute("maximum", m2.dtype, left, Literal(0.0, m2.dtype)))
+
+
+def _with_share(step: WelfordStep, elements: Elements, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+    """`make(e)` for every element e where `step.fraction` is 1 / n, or 0 for no values: once for all if they are counted
+    together."""
+    dtype = step.fraction.dtype
+
+    def share(e: Int) -> Store:
+        count = Load(step.count, step.place_of_count(e))
+        return Store(step.fraction, ZERO, share_of(Literal(1.0, dtype), count, dtype))
+
+    if step.count.size.value != 1:
+        return elements(lambda e: [share(e), *make(e)])
+    return [share(ZERO), *elements(make)]
