@@ -288,9 +288,12 @@ class ReductionScheduler:
         if blocks:
             # What a row has one of is loaded anew in each trip.
             loads = [copy for copy in loads if copy not in lasting]
+        dims = {n: {graph.group(d) for d in visible[n] if not d.is_broadcast} for n in loads}
+        most = max(map(len, dims.values()), default=0)
         for copy in loads if params.streaming else ():
-            # Displaced reads, which pad or gather, have no hints.
-            if copy not in lasting and _is_copy(builder, copy):
+            # What lacks a dim is read again, by other threads and for other elements of a vector: no hint, so that the
+            # compiler sees equal loads. Displaced reads, which pad or gather, have none either.
+            if copy not in lasting and len(dims[copy]) == most and _is_copy(builder, copy):
                 builder.set_cache_op(copy, CacheOp.streaming)
         for argument in params.vectorized:
             made = copies.get(argument)

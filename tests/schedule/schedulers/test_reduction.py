@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -356,6 +357,28 @@ def test_what_takes_much_of_the_cache_leaves_it_first(shape: tuple[int, int], di
     assert propose(fusion, inputs, H200).streaming is expected
     kernel = KernelCompiler(H200).compile(fusion, inputs)
     assert ("__ldcs(" in kernel.source) is expected
+
+
+@pytest.mark.parametrize("values", [1, 4])
+def test_what_a_row_has_one_of_is_not_streamed(values: int) -> None:
+    """It is read for every element of a row: the compiler is to see that the loads of a vector are one."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, D.BFloat16)
+        rows = [fd.define_tensor([-1], True, D.Float) for _ in range(values)]
+        y = fd.ops.cast(x, D.Float)
+        for row in rows:
+            y = fd.ops.exp(y - fd.ops.broadcast(row, [False, True]))
+        fd.add_output(fd.ops.sum(y, [0, 1]))
+    assert fd.fusion is not None
+    inputs = [described((2051, 32000), D.BFloat16), *[described((2051,), D.Float)] * values]
+    kernel = KernelCompiler(H200).compile(fd.fusion, inputs)
+    names = fd.fusion.ir_fusion.inputs
+    assert f"&{names[0].name}[" in kernel.source
+    streamed = set(re.findall(r"__ldcs\([^&\n]*&(\w+)\[", kernel.source))
+    assert streamed == {names[0].name}
+    if nvrtc.is_available():
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == 0
 
 
 def test_reasons_are_told_and_do_not_count() -> None:
