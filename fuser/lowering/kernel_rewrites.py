@@ -61,7 +61,7 @@ def map_body(body: tuple[Stmt, ...], rewrite: Callable[[Stmt], tuple[Stmt, ...] 
         if isinstance(stmt, For):
             inner = map_body(stmt.body, rewrite)
             if inner is not stmt.body:
-                current = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll, stmt.unswitch)
+                current = replace(stmt, body=inner)
         elif isinstance(stmt, If):
             then, orelse = map_body(stmt.then, rewrite), map_body(stmt.orelse, rewrite)
             if then is not stmt.then or orelse is not stmt.orelse:

@@ -12,7 +12,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import get_device
 from fuser.runtime.nvrtc import compile_to_cubin
 from tests.harness import Lowered, collect_facts, run_on
-from tests.lowering.memory.test_pipeline_copies import rows_in_shared_memory
+from tests.lowering.memory.copied_rows import rows_in_shared_memory
 
 OPTIONS = ("-DFUSER_MAX_THREADS=1024",)
 

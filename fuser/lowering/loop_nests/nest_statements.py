@@ -20,7 +20,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store, Value
+from fuser.ir.kernel import AsyncCopy, Buffer, Call, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.combiners.exp_sum import HeldGroup, exp_sum_combine, exp_sum_element
 from fuser.lowering.combiners.shifted_sums import shifted_add
@@ -67,7 +67,8 @@ class NestStatements(NestVectors):
             source = self._read(tensor_inputs(expr)[0], indexer)
             assert isinstance(source, Load)
             cache = self.context.state(expr.output.name).cache_op
-            stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1, cache)])
+            copy = AsyncCopy(target.buffer, offset, source.buffer, source.index, 1, cache)
+            stmts = list[Stmt]([async_copy(expr.output, copy)])
         else:
             stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
         return self._guarded(stmts, indexer, loops, leader, target)

@@ -177,7 +177,7 @@ class NestVectors(NestStorage):
         # A store of a single element has no hint: what would be told is how its value is read.
         of_element = cache if source.buffer.is_global else CacheOp.unspecified
         if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
-            stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width, cache)
+            stmt: Stmt = async_copy(t, AsyncCopy(target.buffer, starts[0], source.buffer, starts[1], width, cache))
         elif width == 1:
             stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], of_element))
         else:
@@ -257,7 +257,7 @@ class NestVectors(NestStorage):
         move: list[Stmt] = (
             [Store(target[0], place, Load(source[0], at, source[2]))]
             if copied is None
-            else [async_copy(copied, target[0], place, source[0], at, 1, source[2])]
+            else [async_copy(copied, AsyncCopy(target[0], place, source[0], at, 1, source[2]))]
         )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
         stmts, unroll = self._predicated(move, inside), True

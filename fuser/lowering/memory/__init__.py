@@ -4,7 +4,8 @@ Imports of lowering/: context.py, kernel_rewrites.py.
 
     prefetch_loads.py     loads of the next iteration into registers while this one computes
     partial_residency.py  what some iterations load stays on chip for a loop that goes over the same data backwards
-    pipeline_copies.py    commits and waits of asynchronous copies to shared memory, started iterations ahead
+    pipeline_copies.py    commits and waits of asynchronous copies to shared memory, started iterations ahead;
+                          copy_pieces.py: pieces that are waited for one after the other
     allocate_shared.py    an offset for every shared buffer, reused where lifetimes are disjoint
     in_place.py           which outputs may be written straight into the storage of the input that they update
 """

@@ -191,4 +191,4 @@ def _either(condition: Cond, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -
 def _replaced(loop: For, stmt: Stmt, others: Sequence[Stmt]) -> For:
     """The loop with statements in the place of one."""
     body = tuple(o for s in loop.body for o in (others if s is stmt else (s,)))
-    return For(loop.symbol, loop.start, loop.stop, loop.step, body, loop.unroll, loop.unswitch)
+    return replace(loop, body=body)

@@ -72,7 +72,7 @@ class _Prefetcher:
         found = [f for f in filled if f is not None]
         declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}
         if not found or loop.unroll or not declared.issuperset(found):
-            return [_with_body(loop, self.body(loop.body))]
+            return [replace(loop, body=self.body(loop.body))]
         ahead = {b: Buffer(f"{b.name}_next", b.dtype, b.memory, b.size, b.tensor) for b in found}
         self.done.update(b.name for b in found)
         loads = tuple(s for s, f in zip(loop.body, filled, strict=True) if f is not None)
@@ -88,7 +88,7 @@ class _Prefetcher:
             for s, f in zip(loop.body, filled, strict=True)
             if f is None and not (isinstance(s, Allocate) and s.buffer in ahead)
         ]
-        return [*(Allocate(b) for b in ahead.values()), *first, _with_body(loop, (*inner, *self.body(rest)))]
+        return [*(Allocate(b) for b in ahead.values()), *first, replace(loop, body=(*inner, *self.body(rest)))]
 
     def _filled(self, stmt: Stmt) -> Buffer | None:
         """The wanted array that a statement does nothing but fill, or None."""
@@ -99,10 +99,6 @@ class _Prefetcher:
         (buffer,) = writes
         loads_only = all(r.is_global and r not in self.written for r in reads)
         return buffer if buffer.is_register and buffer.name in self.wanted and loads_only else None
-
-
-def _with_body(loop: For, body: tuple[Stmt, ...]) -> For:
-    return For(loop.symbol, loop.start, loop.stop, loop.step, body, loop.unroll, loop.unswitch)
 
 
 def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:

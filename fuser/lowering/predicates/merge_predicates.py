@@ -12,6 +12,7 @@ Stands last: barriers are placed, and every pass before works on single predicat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, walk
@@ -32,7 +33,7 @@ def _merge(body: Sequence[Stmt]) -> list[Stmt]:
 def _with_merged_bodies(stmt: Stmt) -> Stmt:
     if isinstance(stmt, For):
         inside = tuple(_merge(stmt.body))
-        return _tested_once(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inside, stmt.unroll, stmt.unswitch))
+        return _tested_once(replace(stmt, body=inside))
     if isinstance(stmt, If):
         return If(stmt.condition, tuple(_merge(stmt.then)), tuple(_merge(stmt.orelse)), stmt.role)
     return stmt
@@ -99,5 +100,5 @@ def _tested_once(loop: For) -> Stmt:
         return loop
     if test.orelse or loop.symbol in test.condition.symbols:
         return loop
-    inside = For(loop.symbol, loop.start, loop.stop, loop.step, (*declared, *test.then), loop.unroll)
+    inside = replace(loop, body=(*declared, *test.then))
     return If(test.condition, (inside,), role=test.role)

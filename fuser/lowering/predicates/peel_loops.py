@@ -10,6 +10,8 @@ schedule asks for. Loops of two iterations are left alone, and those in which la
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.ir.integers import TRUE, Truth, const, less
 from fuser.ir.kernel import For, If, Stmt, walk
 from fuser.ir.proofs import ProofLog
@@ -31,7 +33,7 @@ def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[
         match stmt:
             case For(unswitch=False):
                 inner = peel_loops(stmt.body, proofs)
-                out += _peeled(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll), proofs)
+                out += _peeled(replace(stmt, body=inner), proofs)
             case If():
                 out.append(
                     If(stmt.condition, peel_loops(stmt.then, proofs), peel_loops(stmt.orelse, proofs), stmt.role)
@@ -62,9 +64,9 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     claim_passed(proofs, "peel_loops", "test of all iterations but the last", dict.fromkeys(passed, given))
     ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
     return [
-        For(loop.symbol, loop.start, last, loop.step, drop_tests(loop.body, passed), True),
+        replace(loop, stop=last, body=drop_tests(loop.body, passed)),
         # A loop still, for what it declares.
-        For(loop.symbol, last, loop.stop, loop.step, ending, True),
+        replace(loop, start=last, body=ending),
     ]
 
 

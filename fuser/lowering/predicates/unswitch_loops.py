@@ -13,6 +13,7 @@ iteration of the one around it where the test of all fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fuser.ir.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
 from fuser.ir.kernel import For, If, Role, Stmt, walk
@@ -29,13 +30,9 @@ def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tu
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case For() if stmt.unswitch:
-                inner = unswitch_loops(stmt.body, proofs)
-                each = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll)
-                out.append(_unswitch(_cleared(stmt), each, proofs))
             case For():
-                inner = unswitch_loops(stmt.body, proofs)
-                out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll))
+                each = replace(stmt, body=unswitch_loops(stmt.body, proofs), unswitch=False)
+                out.append(_unswitch(_cleared(stmt), each, proofs) if stmt.unswitch else each)
             case If():
                 then, orelse = unswitch_loops(stmt.then, proofs), unswitch_loops(stmt.orelse, proofs)
                 out.append(If(stmt.condition, then, orelse, stmt.role))
@@ -46,9 +43,7 @@ def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tu
 
 def _cleared(loop: For) -> For:
     def clear(s: Stmt) -> tuple[Stmt, ...] | None:
-        return (
-            (For(s.symbol, s.start, s.stop, s.step, s.body, s.unroll),) if isinstance(s, For) and s.unswitch else None
-        )
+        return (replace(s, unswitch=False),) if isinstance(s, For) and s.unswitch else None
 
     made = map_body((loop,), clear)[0]
     assert isinstance(made, For)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES
@@ -77,7 +78,7 @@ def _numbered(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ..
             assert stmt.start is ZERO
             assert stmt.step is ONE
             numbered = _numbered(stmt.body, before + inside * stmt.symbol, total)
-            result.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, numbered, stmt.unroll, stmt.unswitch))
+            result.append(replace(stmt, body=numbered))
             before = before + inside * stmt.stop
         else:
             result.append(stmt)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.errors import InternalError
 from fuser.ir.integers import Int, prove_less
@@ -229,7 +229,7 @@ class _Inserter:
             body = (*body, self._barrier(pair))
             tail, passed = [], True
         if body is not stmt.body:
-            stmt = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, body, stmt.unroll, stmt.unswitch)
+            stmt = replace(stmt, body=body)
         # A loop that may run over nothing parts nothing.
         return _Flow((stmt,), flow.head, tail, passed and prove_less(stmt.start, stmt.stop))
 

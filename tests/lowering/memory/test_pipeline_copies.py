@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion import Pointwise, Tensor, is_copy
-from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.fusion import Pointwise, is_copy
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
     AsyncWait,
-    BlockBarrier,
     Comment,
     For,
     If,
-    Kernel,
     Stmt,
     walk,
 )
@@ -31,75 +27,15 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
 from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
 from fuser.lowering.checks.pass_result import Findings, PassResult
-from fuser.lowering.kernel_rewrites import map_body
 from fuser.runtime import nvrtc
-from fuser.schedule.analysis.stages import keep_stages
 from fuser.simulator.errors import Kind, SimulatorError
-from tests.harness import Lowered, check, collect_facts, integers, run
+from tests.harness import check, integers, run
 from tests.kernel_corpus import Case
+from tests.lowering.memory.copied_rows import changed, count, lowered, rows_in_shared_memory
 from tests.mutation import Judge, Verdict, What, describe, mutants
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
 Float = DataType.Float
-
-
-def rows_in_shared_memory(
-    length: int,
-    threads: int,
-    *,
-    blocks: int = 0,
-    dtype: DataType = Float,
-    vector: int = 4,
-    ahead: bool = True,
-    trips: int = 1,
-    rows: int = -1,
-) -> ScheduleBuilder:
-    """x - max(row) + sum(x - max(row)) with the row in shared memory; `blocks` that go over the rows, 0 for one of each."""
-    b = FusionBuilder()
-    x = b.input_tensor(dtype, [rows, length])
-
-    def wide(t: Tensor) -> Tensor:
-        return b.broadcast(t, [False, True])
-
-    top = b.reduction("max", x, [1], dtype)
-    total = b.reduction("sum", b.pointwise("sub", [x, wide(top)], dtype), [1], dtype)
-    out = b.pointwise("add", [b.pointwise("sub", [x, wide(top)], dtype), wide(total)], dtype)
-    b.add_output(out)
-    s = ScheduleBuilder(b.freeze())
-    placed = s.cache_after(x.name, LoadStoreOpType.cp_async)
-    s.cache_after(placed)
-    s.cache_before(out.name)
-    keep_stages(s, inputs_only=True)
-    s.split(top.name, 1, vector)
-    s.split(top.name, 1, threads)
-    if blocks:
-        s.split(top.name, 0, blocks)
-    s.transform_like(top.name)
-    s.parallelize(top.name, int(blocks > 0), GX)
-    s.parallelize(top.name, int(blocks > 0) + 2, BX)
-    s.parallelize_like(top.name)
-    for t in s.tensors:
-        expr = s.definition(t.name)
-        reads = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] is s.state(placed).tensor
-        if vector > 1 and (reads or t.name in (placed, out.name)):
-            s.parallelize(t.name, -1, VECTOR)
-    s.inline_most([t.name for t in s.tensors if t.name != placed and t.name not in s.input_names])
-    if blocks:
-        s.inline_at(placed, 1, selected=[placed])
-        if ahead:
-            s.load_ahead(placed, iterations=trips)
-    return s
-
-
-def lowered(s: ScheduleBuilder, rows: int = 7) -> tuple[Lowered, list[np.ndarray]]:
-    t = s.fusion.input_tensors[0]
-    length = t.visible[1].extent.value
-    x = [integers((rows, length), t.dtype)]
-    return Lowered.of(s, collect_facts(s.fusion, x)), x
-
-
-def count(kernel: Kernel, kind: type[Stmt]) -> int:
-    return sum(isinstance(s, kind) for s in walk(kernel.body))
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3, 20])
@@ -139,18 +75,6 @@ def test_no_copy_is_written_for_a_trip_that_there_never_is(length: int, monkeypa
     assert count(kernel, AsyncCopy) == 2
 
 
-@pytest.mark.parametrize("late", range(3, 6))
-def test_a_wait_for_one_piece_too_few_of_two_trips_is_reported(late: int) -> None:
-    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=3, trips=2))
-
-    def later(s: Stmt) -> tuple[Stmt, ...] | None:
-        return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
-
-    error = run(replace(made, kernel=changed(made.kernel, later)), inputs).error
-    assert error is not None
-    assert error.kind is Kind.uninitialised_read
-
-
 def test_a_trip_in_the_place_of_another_is_reported() -> None:
     """All trips in one place: the copies of the next but one overtake the reads of the next."""
     made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=2, trips=2))
@@ -167,18 +91,6 @@ def test_a_trip_ahead_without_the_verb_waits_in_each_trip() -> None:
     s = rows_in_shared_memory(96, 8, blocks=3, ahead=False)
     kernel = check(s, [integers((7, 96))])
     assert (count(kernel, AsyncCopy), count(kernel, AsyncCommit), count(kernel, AsyncWait)) == (1, 1, 1)
-
-
-def test_the_next_row_is_copied_behind_the_last_read_of_each_piece() -> None:
-    kernel = lowered(rows_in_shared_memory(1024, 32, blocks=3))[0].kernel
-    loops = [s for s in walk(kernel.body) if isinstance(s, For) and any(isinstance(x, AsyncCopy) for x in walk(s.body))]
-    first, row, last = loops
-    assert last in row.body
-    assert count(kernel, AsyncCommit) == 2
-    assert all(loop.body[-1].__class__ is AsyncCommit for loop in (first, last)), "the copies of a piece are a group"
-    waits = [s.pending for s in row.body if isinstance(s, AsyncWait)]
-    assert waits == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert count(kernel, BlockBarrier) == 0
 
 
 def rows_of_odd_length(dtype: DataType, vector: int) -> ScheduleBuilder:
@@ -216,35 +128,6 @@ def test_rows_that_are_copied_by_element_are_told_of() -> None:
     assert not any(isinstance(c, Comment) for c in walk(lowered(rows_in_shared_memory(1024, 64))[0].kernel.body))
 
 
-def test_vectors_that_are_there_or_not_are_waited_for_piece_by_piece() -> None:
-    """Unlike those that the ends of a row cut, which take code for both."""
-    kernel = check(rows_in_shared_memory(156, 8, blocks=3), [integers((7, 156), low=-1, high=1)])
-    assert any(isinstance(s, If) and any(isinstance(c, AsyncCopy) for c in walk(s.then)) for s in walk(kernel.body))
-    assert [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)] == [4, 3, 2, 1, 0]
-
-
-def test_rows_of_many_pieces_are_waited_for_as_a_whole() -> None:
-    kernel = check(rows_in_shared_memory(544, 8, blocks=3), [integers((7, 544))])
-    assert (count(kernel, AsyncWait), count(kernel, AsyncCommit)) == (1, 2)
-
-
-@pytest.mark.parametrize("late", range(3))
-def test_a_wait_for_one_piece_too_few_is_reported(late: int) -> None:
-    """Each of the waits, by the simulator and by the invariant."""
-    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=3))
-
-    def later(s: Stmt) -> tuple[Stmt, ...] | None:
-        return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
-
-    kernel = changed(made.kernel, later)
-    error = run(replace(made, kernel=kernel), inputs).error
-    assert error is not None
-    assert error.kind is Kind.uninitialised_read
-    found = Findings()
-    copies_are_waited_for(PassResult(kernel.body), found)
-    assert found.marks
-
-
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 @pytest.mark.parametrize("blocks", [0, 3])
 def test_text_compiles(arch: str, blocks: int) -> None:
@@ -257,12 +140,6 @@ def test_text_compiles(arch: str, blocks: int) -> None:
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-def changed(kernel: Kernel, rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> Kernel:
-    body = map_body(kernel.body, rewrite)
-    assert body is not kernel.body
-    return replace(kernel, body=body)
 
 
 def without(kind: type[Stmt]) -> Callable[[Stmt], tuple[Stmt, ...] | None]:

@@ -1,0 +1,150 @@
+"""Pieces of what a loop copies asynchronously: groups of their own, each waited for by the iteration that reads it.
+
+Before: for i in 0 .. 4 { x[8*i ..] <- input[f(i)] }   ...   for j in 0 .. 4 { ... x[8*j ..] ... }
+After:  for i in 0 .. 4 { x[8*i ..] <- input[f(i)]; commit }   ...   wait 3; { ... x[0 ..] ... } wait 2; { ... x[8 ..] ... } ...
+
+The loop that reads begins while the rest of x is in flight. Part of the pass pipeline_copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from fuser.ir.integers import ONE, ZERO, Int, const, prove_less
+from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, Buffer, For, If, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.lowering.kernel_rewrites import substitute_symbols
+
+MOST_PIECES = 16
+"""Iterations of a loop that is taken apart so that each waits for its own copies."""
+MOST_OF_CUT = 3
+"""Parts, each behind a wait for its own copies, of a loop over vectors that the ends of a row may cut: it has code for both."""
+
+
+def wait_in_pieces(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tuple[tuple[Stmt, ...], set[Buffer]]:
+    """A statement list, all of whose copies are to the buffers `wanted`, with a group for each iteration of the loops that fill
+    those, where no loop fills them again and the first loop that reads them goes over them alike; those of which that is so."""
+    fills = {k: b for k, s in enumerate(stmts) if (b := filled_by(s, wanted, may_store=True)) is not None}
+    copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
+    result: list[Stmt] = []
+    if not fills and copied:
+        # Blocks that go over rows copy them inside of that loop.
+        done: set[Buffer] = set()
+        for stmt in stmts:
+            if isinstance(stmt, For) and not stmt.unroll:
+                body, found = wait_in_pieces(stmt.body, wanted)
+                stmt, done = replace(stmt, body=body), done | found
+            result.append(stmt)
+        return tuple(result), done
+    if not fills or copied != set(fills.values()) or len(copied) != len(fills):
+        return stmts, set()
+    opens = min((k for k, s in enumerate(stmts) if any(reads(s, b) for b in copied)), default=-1)
+    pieces = pieces_of(stmts[opens], {b: stmts[k] for k, b in fills.items()}) if opens > max(fills) else 0
+    if not pieces:
+        return stmts, set()
+    for k, stmt in enumerate(stmts):
+        if k == max(fills):
+            result += in_one_loop([stmts[n] for n in fills])
+        elif k == opens:
+            names = ", ".join(b.name for b in fills.values())
+            # The row's code is read for few rows, or one.
+            is_long = any(isinstance(s, If) for s in walk(tuple(stmts[n] for n in fills)))
+            result += in_pieces(stmt, pieces, names, is_long=is_long)
+        elif k not in fills:
+            result.append(stmt)
+    return tuple(result), copied
+
+
+def filled_by(stmt: Stmt, wanted: AbstractSet[Buffer], *, may_store: bool = False) -> Buffer | None:
+    """The wanted buffer that a statement does nothing but fill, or None. `may_store`: elements of vectors that are cut may be
+    stored there, which nobody has to wait for: the thread that reads them has done so."""
+    simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
+    targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
+    if len(targets) != 1:
+        return None
+    (buffer,) = targets
+    if not all(isinstance(s, AsyncCopy) or (may_store and isinstance(s, Store) and s.buffer is buffer) for s in simple):
+        return None
+    return buffer if buffer in wanted else None
+
+
+def in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_long: bool) -> list[Stmt]:
+    """The iterations of a loop, each behind the wait for its own copies; of one with long code, several behind one wait.
+    `later`: groups for another iteration behind them."""
+    assert isinstance(stmt, For)
+    result: list[Stmt] = []
+    at_once = -(-pieces // MOST_OF_CUT) if is_long else 1
+    for first in range(0, pieces, at_once):
+        last = min(first + at_once, pieces) - 1
+        what = f"piece {first} of {names} is" if first == last else f"pieces {first} to {last} of {names} are"
+        result.append(AsyncWait(later + pieces - 1 - last, f"{what} there"))
+        result.append(replace(stmt, start=const(first), stop=const(last + 1)))
+    return result
+
+
+def pieces_of(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
+    """How many iterations a loop makes that reads of all buffers, in each, what an iteration of their fills copies; 0
+    if it is no such."""
+    if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
+        return 0
+    iterations = reader.stop.value
+    if not 2 <= iterations <= MOST_PIECES:
+        return 0
+    alike = all(reads(reader, b) and fused(reader, f, b, lambda s: s) is not None for b, f in fills.items())
+    return iterations if alike else 0
+
+
+def in_one_loop(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """One loop for loops that make the same iterations; the copies of each iteration are a group."""
+    loop = fills[0]
+    assert isinstance(loop, For)
+    body = list(loop.body)
+    for other in fills[1:]:
+        assert isinstance(other, For)
+        body += substitute_symbols(other.body, {other.symbol: loop.symbol})
+    return (replace(loop, body=(*body, AsyncCommit())),)
+
+
+def fused(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:
+    """`reader` with the copies of `fill` behind the reads of the very elements, or None if the two loops differ."""
+    if not (isinstance(reader, For) and isinstance(fill, For) and len(fill.body) == 1):
+        return None
+    if (reader.start, reader.stop, reader.step) != (fill.start, fill.stop, fill.step):
+        return None
+    (inner,) = substitute_symbols(fill.body, {fill.symbol: reader.symbol})
+    inside = [k for k, s in enumerate(reader.body) if reads(s, buffer)]
+    if isinstance(inner, For):
+        if len(inside) != 1:
+            return None
+        made = fused(reader.body[inside[0]], inner, buffer, wrap)
+        if made is None:
+            return None
+        return replace(reader, body=(*reader.body[: inside[0]], made, *reader.body[inside[0] + 1 :]))
+    copied = {(s.dst_index, s.width) for s in walk((inner,)) if isinstance(s, AsyncCopy)}
+    read = {
+        (index, s.width if isinstance(s, VectorMove) else 1)
+        for s in walk(reader.body)
+        for b, index in stmt_reads(s)
+        if b is buffer
+    }
+    if not all(r in copied or any(_is_inside(r, c) for c in copied) for r in read):
+        return None
+    after = inside[-1] + 1
+    return replace(reader, body=(*reader.body[:after], wrap(inner), *reader.body[after:]))
+
+
+def _is_inside(read: tuple[Int, int], copied: tuple[Int, int]) -> bool:
+    """Whether elements (from, how many) are some of those copied: of a vector that is cut, single ones are read, and stored
+    instead by the thread that reads them."""
+    behind = read[0] - copied[0]
+    return prove_less(const(-1), behind) and prove_less(behind, const(copied[1] - read[1] + 1))
+
+
+def reads_itself(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(b is buffer for b, _ in stmt_reads(stmt))
+
+
+def reads(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(reads_itself(s, buffer) for s in walk((stmt,)))
