@@ -7,5 +7,6 @@ Imports of lowering/: context.py, kernel_rewrites.py.
     pipeline_copies.py    commits and waits of asynchronous copies to shared memory, started iterations ahead;
                           copy_pieces.py: pieces that are waited for one after the other
     allocate_shared.py    an offset for every shared buffer, reused where lifetimes are disjoint
-    in_place.py           which outputs may be written straight into the storage of the input that they update
+    in_place.py           which outputs may be written straight into the storage of the input that they update;
+                          read_completion.py: what is read before a store, barriers and waits considered
 """

@@ -5,7 +5,7 @@ it came from: an expr, a value that all threads of a row need, a load ahead of i
 read of the input, in any form, the element that is read is
     * written by the thread that reads it, later; or
     * written by a thread of the same block, behind a barrier of the block that stands on every way from the read to a store.
-An asynchronous copy reads until its thread has waited for it.
+An asynchronous copy reads until its thread has waited for it (read_completion.py).
 Who writes an element is found from the index of the output's stores: a choice of the store's loops for which its index is the
 one that is read and its tests hold where the read's do. An element has one writer, so no other thread stores there. What
 cannot be shown so is not assumed: the output goes to a temporary that is copied afterwards.
@@ -50,13 +50,9 @@ from fuser.ir.integers import (
     symbol,
 )
 from fuser.ir.kernel import (
-    AsyncCommit,
     AsyncCopy,
-    AsyncWait,
     AtomicAdd,
-    BlockBarrier,
     Buffer,
-    ClusterWait,
     For,
     If,
     Let,
@@ -66,6 +62,7 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.context import LoweringContext
+from fuser.lowering.memory.read_completion import is_read_first
 from fuser.records import record
 
 
@@ -234,12 +231,8 @@ class _Reads:
             return False
         if not others and not isinstance(read.stmt, AsyncCopy):
             return True
-        return all(self._follow(read.stmt, m.after, needs_barrier=bool(others)) for m in found)
-
-    def _follow(self, read: Stmt, after: Symbol | None, *, needs_barrier: bool) -> bool:
-        ways = _Ways(read, frozenset(w.stmt for w in self.writes), after, needs_barrier)
-        ways.walk(self.body, frozenset())
-        return ways.are_done
+        stores = frozenset(w.stmt for w in self.writes)
+        return all(is_read_first(self.body, read.stmt, stores, m.after, needs_barrier=bool(others)) for m in found)
 
     def _match(self, read: _Access, write: _Access, others: tuple[Symbol, ...]) -> _Match | None:
         """At which choice of the store's loops, and of its thread's place along `others`, it is to the element that is read."""
@@ -343,72 +336,3 @@ def _order(read: _Access, write: _Access, choice: Mapping[Symbol, Int]) -> tuple
         if choice[loop.symbol] is not loop.symbol:
             return prove_less(loop.symbol, choice[loop.symbol]), loop.symbol
     return read.path < write.path, None
-
-
-# --- on the way from a read to a store --------------------------------------------------------------------------------
-
-_DONE = -1
-_ITERATIONS = 4
-"""Of a loop that are followed: copies are waited for in the next one or the one behind it."""
-
-
-@record
-class _State:
-    """How far a read is.
-
-    groups    how many groups of copies were complete since it started, its own included; or _DONE: the thread has the value
-    matters   whether stores are to the element by now: not before the next iteration of the loop that says so
-    """
-
-    groups: int
-    matters: bool
-
-
-class _Ways:
-    """Follows all ways from a read on, and asks at every store whether the read is done by then.
-
-    after           the loop that must have come to another iteration for a store to be to the element; None: any may be
-    needs_barrier   whether the store is another thread's: a barrier of the block must stand behind the read
-    """
-
-    def __init__(self, read: Stmt, writes: frozenset[Stmt], after: Symbol | None, needs_barrier: bool) -> None:
-        self.read = read
-        self.writes = writes
-        self.after = after
-        self.needs_barrier = needs_barrier
-        self.are_done = True
-
-    def walk(self, body: Sequence[Stmt], states: frozenset[_State]) -> frozenset[_State]:
-        """How far the read may be behind a statement list."""
-        for stmt in body:
-            match stmt:
-                case For():
-                    states = self._loop(stmt, states)
-                case If():
-                    states = self.walk(stmt.then, states) | self.walk(stmt.orelse, states)
-                case BlockBarrier() | ClusterWait():
-                    states = frozenset(s for s in states if s.groups != _DONE)
-                case AsyncCommit():
-                    states = frozenset(
-                        _State(s.groups if s.groups == _DONE else s.groups + 1, s.matters) for s in states
-                    )
-                case AsyncWait(pending):
-                    states = frozenset(_State(_DONE, s.matters) if s.groups > pending else s for s in states)
-                case _:
-                    if stmt is self.read:
-                        states |= {_State(0 if isinstance(stmt, AsyncCopy) else _DONE, self.after is None)}
-                    if stmt in self.writes and any(
-                        s.matters and (self.needs_barrier or s.groups != _DONE) for s in states
-                    ):
-                        self.are_done = False
-        return states
-
-    def _loop(self, loop: For, states: frozenset[_State]) -> frozenset[_State]:
-        found = self.walk(loop.body, states)
-        for _ in range(_ITERATIONS):
-            start = frozenset(_State(s.groups, s.matters or loop.symbol is self.after) for s in found)
-            more = found | self.walk(loop.body, start)
-            if more == found:
-                break
-            found = more
-        return found if prove_less(loop.start, loop.stop) else found | states

@@ -11,20 +11,15 @@ import numpy as np
 import pytest
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ONE, TRUE, ZERO, Cond, Int, Symbol, const, equal, less, symbol
 from fuser.ir.kernel import (
-    AsyncCommit,
-    AsyncCopy,
-    AsyncWait,
     BlockBarrier,
     Buffer,
     For,
     If,
     Let,
-    Literal,
     Load,
     LoadIndex,
     Stmt,
@@ -32,9 +27,24 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.memory.in_place import may_overwrite
 from tests.harness import check, integers
 from tests.kernel_corpus import BX, BY, GX, SERIAL, SHARED, schedule_axes, spread
+from tests.lowering.memory.kernel_bodies import (
+    BLOCK,
+    BLOCKS,
+    HELD,
+    LATER,
+    OWN,
+    PLACE,
+    ROWS,
+    THREADS,
+    X,
+    Y,
+    allowed,
+    loop,
+    read,
+    write,
+)
 
 Float = DataType.Float
 
@@ -158,35 +168,6 @@ def test_output_that_is_no_alias_is_not_listed() -> None:
 
 # --- the rule, on statements ------------------------------------------------------------------------------------------
 
-THREADS = 4
-BLOCKS = 2
-PLACE, BLOCK = symbol("threadIdx.x", 0, THREADS - 1), symbol("blockIdx.x", 0, BLOCKS - 1)
-POSITIONS = {ParallelType.block_x: PLACE, ParallelType.grid_x: BLOCK}
-X = Buffer("x", Float, MemoryType["global"], const(64), "x")
-Y = Buffer("y", Float, MemoryType["global"], const(64), "y")
-HELD = Buffer("held", Float, MemoryType.local, const(8))
-ROW = Buffer("row", Float, MemoryType.shared, const(64))
-
-
-def read(index: Int, at: Int = ZERO) -> Store:
-    return Store(HELD, at, Load(X, index))
-
-
-def write(index: Int) -> Store:
-    return Store(Y, index, Literal(0.0, Float))
-
-
-def loop(name: str, count: int, *body: Stmt, i: Symbol | None = None) -> For:
-    return For(symbol(name, 0, count - 1) if i is None else i, ZERO, const(count), ONE, body)
-
-
-OWN = 4 * BLOCK + PLACE
-ROWS, LATER = symbol("i", 0, 2), symbol("j", 0, 2)
-
-
-def allowed(*body: Stmt) -> bool:
-    return may_overwrite(body, X, Y, POSITIONS)
-
 
 def test_own_elements() -> None:
     assert allowed(read(OWN), write(OWN))
@@ -206,15 +187,6 @@ def test_elements_of_others() -> None:
     only = If(equal(PLACE, 0), (write(BLOCK),))
     assert not allowed(read(BLOCK), only)
     assert allowed(read(BLOCK), BlockBarrier(), only)
-
-
-def test_barriers_on_every_way() -> None:
-    first, n = 4 * BLOCK, symbol("n", 0)
-    inside = less(BLOCK, n)
-    assert not allowed(read(first), If(inside, (BlockBarrier(),)), write(OWN))
-    assert allowed(read(first), If(inside, (BlockBarrier(),), (BlockBarrier(),)), write(OWN))
-    assert not allowed(read(first), For(ROWS, ZERO, n, ONE, (BlockBarrier(),)), write(OWN)), "it may not run"
-    assert allowed(read(first), loop("k", 3, BlockBarrier()), write(OWN))
 
 
 def test_what_is_read_in_loops() -> None:
@@ -264,31 +236,6 @@ def test_indices_that_were_named_or_loaded() -> None:
     once, again = LoadIndex(loaded, numbers, OWN), LoadIndex(loaded, numbers, 7 - OWN)
     assert not allowed(once, read(loaded), write(OWN))
     assert not allowed(once, read(loaded), again, write(loaded))
-
-
-def test_copies_read_until_they_are_waited_for() -> None:
-    four = 4 * OWN
-    start, done = AsyncCopy(ROW, 4 * PLACE, X, four, 4), AsyncWait(0)
-    stored = VectorMove(Y, four, HELD, ZERO, 4)
-    assert allowed(start, AsyncCommit(), done, stored)
-    assert not allowed(start, AsyncCommit(), stored, done)
-    assert not allowed(start, AsyncCommit(), AsyncWait(1), stored, done), "the wait leaves out the last group"
-    assert not allowed(start, done, AsyncCommit(), stored), "it is no group yet"
-    assert allowed(start, AsyncCommit(), AsyncCommit(), AsyncWait(1), stored)
-    # Another thread's copy: waited for, and a barrier behind that.
-    other = AsyncCopy(ROW, 4 * PLACE, X, 16 * BLOCK, 4)
-    assert not allowed(other, AsyncCommit(), BlockBarrier(), done, stored)
-    assert allowed(other, AsyncCommit(), done, BlockBarrier(), stored)
-    # The next row is copied while this one is written.
-    at = 32 * ROWS + four
-    ahead = If(less(ROWS + 1, 3), (AsyncCopy(ROW, 4 * PLACE, X, at + 32, 4),))
-    first = (AsyncCopy(ROW, 4 * PLACE, X, four, 4), AsyncCommit())
-    stored = VectorMove(Y, at, HELD, ZERO, 4)
-    assert allowed(*first, loop("", 3, AsyncWait(0), ahead, AsyncCommit(), stored, i=ROWS))
-    assert not allowed(*first, loop("", 3, ahead, AsyncCommit(), stored, AsyncWait(1), i=ROWS))
-    assert not allowed(*first, AsyncWait(0), loop("", 3, ahead, AsyncCommit(), stored, i=ROWS))
-    assert not allowed(*first, AsyncWait(0), loop("", 3, stored, ahead, AsyncCommit(), i=ROWS))
-    assert allowed(*first, AsyncWait(0), loop("", 3, stored, ahead, AsyncCommit(), AsyncWait(0), i=ROWS))
 
 
 # --- the same, against all threads of random bodies -------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""Whether a read is complete before a store to the same element runs: in program order, past barriers and waits.
+
+A load is complete at once for its own thread, and for others of the block behind a barrier. An asynchronous copy reads until
+its thread has waited for the group that it is committed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.ir.integers import Symbol, prove_less
+from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, ClusterWait, For, If, Stmt
+from fuser.records import record
+
+_DONE = -1
+_ITERATIONS = 4
+"""Of a loop that are followed: copies are waited for in the next one or the one behind it."""
+
+
+@record
+class _State:
+    """How far a read is.
+
+    groups    how many groups of copies were complete since it started, its own included; or _DONE: the thread has the value
+    matters   whether stores are to the element by now: not before the next iteration of the loop that says so
+    """
+
+    groups: int
+    matters: bool
+
+
+def is_read_first(
+    body: Sequence[Stmt], read: Stmt, writes: frozenset[Stmt], after: Symbol | None, *, needs_barrier: bool
+) -> bool:
+    """Whether a read is complete on every way from it to one of the stores `writes`.
+
+    after           the loop that must have come to another iteration for a store to be to the element; None: any may be
+    needs_barrier   whether the store is another thread's: a barrier of the block must stand behind the read
+    """
+    ways = _Ways(read, writes, after, needs_barrier)
+    ways.walk(body, frozenset())
+    return ways.are_done
+
+
+class _Ways:
+    """Follows all ways from a read on, and asks at every store whether the read is done by then."""
+
+    def __init__(self, read: Stmt, writes: frozenset[Stmt], after: Symbol | None, needs_barrier: bool) -> None:
+        self.read = read
+        self.writes = writes
+        self.after = after
+        self.needs_barrier = needs_barrier
+        self.are_done = True
+
+    def walk(self, body: Sequence[Stmt], states: frozenset[_State]) -> frozenset[_State]:
+        """How far the read may be behind a statement list."""
+        for stmt in body:
+            match stmt:
+                case For():
+                    states = self._loop(stmt, states)
+                case If():
+                    states = self.walk(stmt.then, states) | self.walk(stmt.orelse, states)
+                case BlockBarrier() | ClusterWait():
+                    states = frozenset(s for s in states if s.groups != _DONE)
+                case AsyncCommit():
+                    states = frozenset(
+                        _State(s.groups if s.groups == _DONE else s.groups + 1, s.matters) for s in states
+                    )
+                case AsyncWait(pending):
+                    states = frozenset(_State(_DONE, s.matters) if s.groups > pending else s for s in states)
+                case _:
+                    if stmt is self.read:
+                        states |= {_State(0 if isinstance(stmt, AsyncCopy) else _DONE, self.after is None)}
+                    if stmt in self.writes and any(
+                        s.matters and (self.needs_barrier or s.groups != _DONE) for s in states
+                    ):
+                        self.are_done = False
+        return states
+
+    def _loop(self, loop: For, states: frozenset[_State]) -> frozenset[_State]:
+        found = self.walk(loop.body, states)
+        for _ in range(_ITERATIONS):
+            start = frozenset(_State(s.groups, s.matters or loop.symbol is self.after) for s in found)
+            more = found | self.walk(loop.body, start)
+            if more == found:
+                break
+            found = more
+        return found if prove_less(loop.start, loop.stop) else found | states
