@@ -167,6 +167,7 @@ def install() -> None:
     """Let proposals be changed, and each text be compiled once in this process."""
     propose = kernel_compiler.KernelCompiler.propose
     start_segment = kernel_compiler.KernelCompiler.start_segment
+    start_proposal = kernel_compiler.KernelCompiler.start_proposal
     compiled: dict[tuple[Any, ...], nvrtc.CompileResult] = {}
     to_cubin = nvrtc.compile_to_cubin
 
@@ -187,6 +188,12 @@ def install() -> None:
         finish = asked(lambda: start_segment(self, *arguments))
         return lambda: asked(finish)
 
+    def not_replaced(self: Any, segment: Any, bound: Any, params: Params, *more: Any) -> Any:
+        if getattr(_here, "change", None) is None:
+            return start_proposal(self, segment, bound, params, *more)
+        finish = self.start_segment(segment, bound, params, *more)
+        return lambda: (finish(), params)
+
     def compiled_once(source: str, entries: Sequence[str], arch: str, options: Sequence[str] = (), **more: Any) -> Any:
         key = (source, tuple(entries), arch, tuple(options))
         if key not in compiled:
@@ -195,6 +202,7 @@ def install() -> None:
 
     kernel_compiler.KernelCompiler.propose = changed_proposal
     kernel_compiler.KernelCompiler.start_segment = without_others
+    kernel_compiler.KernelCompiler.start_proposal = not_replaced
     nvrtc.compile_to_cubin = compiled_once
 
 

@@ -14,8 +14,9 @@ from fuser import FusionDefinition
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import segments_text
-from fuser.compiler.kernel_compiler import KernelCompiler, schedule_text
+from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import KeepingRecorder, PassObserver
+from fuser.compiler.stage_texts import schedule_text
 from fuser.host_ir.build import build_host_program
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.print_fusion import definition_text

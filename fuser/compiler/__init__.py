@@ -29,7 +29,9 @@ What fails (segment_failures.py)
     that all that fail are cut together; what has failed for a schedule and a layout is not tried again for other sizes.
     An expr that is left alone is a kernel of its own (schedule/schedulers/expr_eval.py). A bug is told by a warning with a
     script that shows it again (reproducer.py); FUSER_VERIFY and FUSER_FAULT make it an error. A kernel that spills is compiled
-    again for fewer blocks on an SM, where its caller did not ask for their number.
+    again for fewer blocks on an SM, where its caller did not ask for their number (kernel_bounds.py). If it still spills,
+    it is made of its scheduler's next candidate that leaves a thread more registers and does not spill: the reasons of its
+    parameters say so, as does FUSER_LOG. What is proposed finds it again for other sizes.
 
 Tuning (tuning.py, docs/decisions/0016-tuning.md)
     Asked for by `tune=True` of a call, FUSER_TUNE=on or `fuser tune SCRIPT`. The candidates of each segment

@@ -189,7 +189,8 @@ def compile_fusion(
             best = None if chosen is None else chosen.winner_for(segment)
             with gc_paused():
                 params = compiler.propose(segment, inputs) if best is None else best.params
-            return compiler.start_segment(segment, inputs, params, start)
+            finish = compiler.start_proposal(segment, inputs, params, start)
+            return lambda: finish()[0]
 
         return compile_segments(segmented, bound, make, recorder)[0]
 

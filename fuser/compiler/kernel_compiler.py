@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.builds import at_once
 from fuser.compiler.gc_paused import gc_paused
-from fuser.compiler.recorder import PassObserver, Recorder
+from fuser.compiler.kernel_bounds import (
+    evaluated,
+    fewer_blocks,
+    has_spilled,
+    spare_registers,
+    spill_bytes,
+    threads_of_block,
+)
+from fuser.compiler.recorder import DeferringRecorder, PassObserver, Recorder
 from fuser.compiler.reproducer import fault_planter, with_reproducer
 from fuser.compiler.segment_failures import (
     SizesRefusedError,
@@ -26,13 +33,12 @@ from fuser.compiler.segment_failures import (
     shows_bugs,
     too_large,
 )
+from fuser.compiler.stage_texts import resource_text, schedule_text
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
-from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, tensor_outputs
-from fuser.ir.integers import Int
 from fuser.ir.kernel import Kernel, LaunchWait
 from fuser.ir.kernel_demand import demand_of
 from fuser.ir.launch_waits import starting_early
@@ -47,7 +53,7 @@ from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.cost.kernel_ends import worth_ending
 from fuser.schedule.cost.reduction_steps import worth_steps
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
-from fuser.schedule.print_params import params_text
+from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
 from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location
@@ -55,6 +61,11 @@ from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.runtime.nvrtc import CompileResult
+
+
+MOST_LOOKED_AT, MOST_INSTEAD = 64, 4
+"""Candidates, the likeliest first, that are lowered in place of a proposal that spills, and of those that are compiled: that
+takes as long as the proposal did."""
 
 
 class Start(Protocol):
@@ -220,7 +231,7 @@ class KernelCompiler:
         try:
             with gc_paused():
                 params = self.propose_uncut(segment, bound)
-            return self.compile_segment(segment, bound, params)[0]
+            return self.start_proposal(segment, bound, params)()[0]
         except SizesRefusedError as error:
             if error.failure is None:
                 raise
@@ -284,14 +295,64 @@ class KernelCompiler:
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
     ) -> tuple[CompiledKernel, Params]:
-        """The kernel of a segment, and the parameters it was scheduled with.
+        """The kernel of a segment, and the parameters it was scheduled with: those given, exactly, or as `start_proposal` says.
 
         Raises SizesRefusedError where a stage fails on what the scheduler proposes, SchedulingError under FUSER_VERIFY for an
         expr that is left to the last resort.
         """
+        if params is not None:
+            return self.start_segment(segment, bound, params)(), params
         with gc_paused():
-            params = params if params is not None else self.propose(segment, bound)
-        return self.start_segment(segment, bound, params)(), params
+            proposed = self.propose(segment, bound)
+        return self.start_proposal(segment, bound, proposed)()
+
+    def start_proposal(
+        self, segment: Segment, bound: BoundInputs, params: Params, start: Start = at_once
+    ) -> Callable[[], tuple[CompiledKernel, Params]]:
+        """`start_segment` for parameters that a scheduler proposes; what is returned gives the kernel with its parameters.
+
+        Where the binary spills, they are those of the first other candidate whose binary does not, if there is one.
+        """
+        finish = self.start_segment(segment, bound, params, start)
+        return lambda: self._without_spills(segment, bound, params, finish())
+
+    def _without_spills(
+        self, segment: Segment, bound: BoundInputs, params: Params, kernel: CompiledKernel
+    ) -> tuple[CompiledKernel, Params]:
+        """The kernel, or that of the next candidate in place of one that spills.
+
+        Only what leaves a thread more registers beside those it must keep is compiled. What a user asks for stands.
+        """
+        spilled = spill_bytes(kernel)
+        if not spilled or self.options.register_cap is not None or self.options.min_blocks:
+            return kernel, params
+        inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
+        of_block = f"a thread of {kernel.max_block_size} has {kernel.register_limit} registers"
+        why = f"what is proposed spills {spilled} bytes: {of_block}"
+        least, tried = spare_registers(kernel, bound), 0
+        for other in islice(scheduler_for(params).candidates(segment.fusion, inputs, info), MOST_LOOKED_AT):
+            if tried == MOST_INSTEAD:
+                break
+            if other == params or isinstance(other, NoOpParams):
+                continue
+            stages, found = DeferringRecorder(), replace(other, reasons=(why, *other.reasons))
+            compiler = KernelCompiler.with_options(self.device, self.options, stages, self.prefix)
+            try:
+                lowered = compiler._lowered(segment, bound, found)
+                if spare_registers(lowered, bound) <= least:
+                    continue
+                tried += 1
+                made = compiler._finished(lowered, bound)
+            except Exception as error:
+                # Nothing is promised of a candidate.
+                environment.logger().debug("a candidate is not compiled: %s", error)
+                continue
+            if not spill_bytes(made):
+                stages.hand_to(self.recorder)
+                environment.logger().info("%s; taken: %s", why, params_line(replace(found, reasons=())))
+                return made, found
+        environment.logger().info("%s; %d other candidates spill, too", why, tried)
+        return kernel, params
 
     def start_segment(
         self, segment: Segment, bound: BoundInputs, params: Params, start: Start = at_once
@@ -300,9 +361,7 @@ class KernelCompiler:
 
         Both raise what `compile_segment` does.
         """
-        with gc_paused():
-            scheduler = scheduler_for(params)
-            self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(params)}\n")
+        scheduler = scheduler_for(params)
         if scheduler is LAST_RESORT:
             _tell_last_resort(segment)
 
@@ -311,10 +370,7 @@ class KernelCompiler:
             return failed(segment.fusion, scheduler.type, what, error, bound)
 
         try:
-            with gc_paused():
-                scheduled = scheduler.apply(segment.fusion, params)
-            compiled = self._without_cubin(scheduled, bound, segment)
-            self._check_demand(compiled, segment, scheduler.type, bound)
+            compiled = self._lowered(segment, bound, params)
             made = start(lambda: self._with_cubin(compiled, bound)) if self.target().makes_cubin else None
         except SizesRefusedError:
             raise
@@ -329,6 +385,16 @@ class KernelCompiler:
 
         return finish
 
+    def _lowered(self, segment: Segment, bound: BoundInputs, params: Params) -> CompiledKernel:
+        """The kernel of these parameters without its binary. Raises whatever a stage does."""
+        with gc_paused():
+            scheduler = scheduler_for(params)
+            self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(params)}\n")
+            scheduled = scheduler.apply(segment.fusion, params)
+        compiled = self._without_cubin(scheduled, bound, segment)
+        self._check_demand(compiled, segment, scheduler.type, bound)
+        return compiled
+
     def _check_demand(
         self, kernel: CompiledKernel, segment: Segment, scheduler: SchedulerType, bound: BoundInputs
     ) -> None:
@@ -338,7 +404,7 @@ class KernelCompiler:
         if kernel.kernel_ir is None or len(segment.fusion.tensor_exprs) == 1:
             return
         demand = demand_of(kernel.kernel_ir.body)
-        _, registers = rung_of(max(1, min(_threads(kernel, bound), 1024)))
+        _, registers = rung_of(max(1, min(threads_of_block(kernel, bound), 1024)))
         info = self.target().info
         instructions = info.instruction_cache_bytes // INSTRUCTION_BYTES
         parts = max(-(-demand.registers // registers), -(-demand.instructions // instructions))
@@ -355,7 +421,7 @@ class KernelCompiler:
         """Buffers are laid out when a kernel is lowered: what a scheduler counts of them before is an estimate."""
         if kernel.plan is None:
             return
-        shared, most = _evaluated(kernel.plan.shared_bytes, kernel, bound), self.target().info.shared_per_block_optin
+        shared, most = evaluated(kernel.plan.shared_bytes, kernel, bound), self.target().info.shared_per_block_optin
         if shared > most:
             why = (
                 f"a block of the kernel that {scheduler.name} proposes needs {shared} bytes of shared memory, of {most}"
@@ -424,7 +490,7 @@ class KernelCompiler:
         """The kernel with the binary of the rung that its block for these inputs falls in."""
         from fuser.runtime import nvrtc
 
-        top, limit = rung_of(max(1, min(_threads(kernel, bound), 1024)))
+        top, limit = rung_of(max(1, min(threads_of_block(kernel, bound), 1024)))
 
         def made(min_blocks: int) -> CompileResult:
             bounds = bound_options(top, min_blocks=min_blocks, register_cap=kernel.register_cap)
@@ -437,16 +503,16 @@ class KernelCompiler:
 
         least = 0 if kernel.kernel_ir is None else demand_of(kernel.kernel_ir.body).registers
         # Each attempt takes as long as the first: those that must spill are left out.
-        fewer_blocks = [n for n in _fewer_blocks(kernel) if n == 1 or rung_of(min(1024, n * top))[1] >= least]
-        if fewer_blocks and rung_of(min(1024, max(1, kernel.min_blocks) * top))[1] < least:
-            kernel = replace(kernel, min_blocks=fewer_blocks.pop(0), blocks_by=BlocksBy.spills)
+        numbers = [n for n in fewer_blocks(kernel) if n == 1 or rung_of(min(1024, n * top))[1] >= least]
+        if numbers and rung_of(min(1024, max(1, kernel.min_blocks) * top))[1] < least:
+            kernel = replace(kernel, min_blocks=numbers.pop(0), blocks_by=BlocksBy.spills)
         result = made(kernel.min_blocks)
         spilled: list[int] = []
-        if _spills(result, kernel.entry):
+        if has_spilled(result, kernel.entry):
             spilled.append(kernel.min_blocks)
-            for fewer in fewer_blocks:
+            for fewer in numbers:
                 again = made(fewer)
-                if not _spills(again, kernel.entry):
+                if not has_spilled(again, kernel.entry):
                     result, kernel = again, replace(kernel, min_blocks=fewer, blocks_by=BlocksBy.spills)
                     break
                 spilled.append(fewer)
@@ -483,73 +549,6 @@ def _who_asks(options: CompileOptions, kernel: Kernel) -> BlocksBy:
     return BlocksBy.schedule if kernel.min_blocks else BlocksBy.compiler
 
 
-def _fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
-    """Blocks a processor to ask for where a kernel spills, in the order to try.
-
-    Where no number was asked for, ptxas aims at one of its own, and may spill for it. What a schedule asks for is for speed
-    alone, unless all blocks must be there at once. What a user asks for stands, as does their limit of registers.
-    """
-    if kernel.register_cap is not None:
-        return ()
-    match kernel.blocks_by:
-        case BlocksBy.compiler:
-            return (1,)
-        case BlocksBy.schedule:
-            is_needed = kernel.plan is not None and kernel.plan.cooperative
-            return () if is_needed else range(kernel.min_blocks - 1, 0, -1)
-        case BlocksBy.user | BlocksBy.spills:
-            return ()
-        case _:
-            assert_never(kernel.blocks_by)
-
-
-def _threads(kernel: CompiledKernel, bound: BoundInputs) -> int:
-    """Threads of a block for these inputs."""
-    assert kernel.plan is not None
-    return math.prod(_evaluated(extent, kernel, bound) for extent in kernel.plan.block)
-
-
-def _evaluated(expression: Int, kernel: CompiledKernel, bound: BoundInputs) -> int:
-    """Value of an expression of the launch plan for these inputs."""
-    assert kernel.plan is not None
-    return expression.evaluate(
-        {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
-    )
-
-
-def _spills(result: CompileResult, entry: str) -> bool:
-    found = result.resources.get(entry)
-    return found is not None and found.spill_bytes > 0
-
-
-def _by_name(bound: BoundInputs, name: str) -> int:
-    return next((v for s, v in bound.extents.items() if s.name == name), 1)
-
-
-def schedule_text(scheduled: ScheduleBuilder, facts: Facts) -> str:
-    """The records of a schedule, the loops that follow, and the facts that its kernel assumes."""
-    lines = ["# verbs", *(str(r) for r in scheduled.records), "", "# loops"]
-    for name, state in scheduled.states.items():
-        loops = ", ".join(f"{axis}:{state.parallel_type(axis).name}" for axis in state.loop)
-        lines.append(f"# {name} ({state.memory.name}, inlined at {state.inline_at}): [{loops}]")
-    lines += ["", "# facts", *(f"# {f}" for f in sorted(map(str, facts)))]
-    return "\n".join(lines) + "\n"
-
-
-def resource_text(kernel: CompiledKernel) -> str:
-    """What ptxas reported."""
-    r = kernel.resources
-    if r is None or kernel.cubin is None:
-        return "# no resource report\n"
-    return (
-        f"# {kernel.entry} for {kernel.arch}, {len(kernel.cubin)} bytes of machine code\n"
-        f"# {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
-        f"{r.static_shared_bytes} bytes of static shared memory\n"
-        f"# serves blocks up to {kernel.max_block_size} threads\n"
-        + "".join(f"# {line}\n" for line in kernel.blocks_text)
-    )
-
-
 def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> CompileOptions:
     """Compile options of the enable and disable lists of an execution."""
     if not enable and not disable:
@@ -570,6 +569,4 @@ __all__ = [
     "Target",
     "checked_fusion",
     "options_from_lists",
-    "resource_text",
-    "schedule_text",
 ]

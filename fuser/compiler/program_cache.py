@@ -374,7 +374,7 @@ class ProgramCache:
         begin = time.perf_counter()
         self._has_warned |= scheduler_for(params) is LAST_RESORT
         try:
-            finish = compiler.start_segment(segment, inputs, params, start)
+            finish = compiler.start_proposal(segment, inputs, params, start)
         except SizesRefusedError as error:
             # The same schedule of the same layouts fails again, whatever the sizes.
             if not shows_bugs():
@@ -382,10 +382,10 @@ class ProgramCache:
             raise
 
         def finished() -> CompiledKernel:
-            kernel = finish()
+            kernel, used = finish()
             took = 1e3 * (time.perf_counter() - begin)
             why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
-            chosen = params_line(params)
+            chosen = params_line(used)
             log.info("segment %d: kernel %s made in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen)
             self.counters.kernels_compiled += 1
             self._kernels.setdefault(key, []).append(kernel)

@@ -39,6 +39,22 @@ class KeepingRecorder(Recorder):
         self.stages[name] = text()
 
 
+class DeferringRecorder(Recorder):
+    """Keeps stages whose texts are not made yet, for a recorder that may get them."""
+
+    def __init__(self) -> None:
+        self._stages: list[tuple[str, Callable[[], str]]] = []
+
+    def stage(self, name: str, text: Callable[[], str]) -> None:
+        """Keep it."""
+        self._stages.append((name, text))
+
+    def hand_to(self, recorder: Recorder) -> None:
+        """All of them, in order."""
+        for name, text in self._stages:
+            recorder.stage(name, text)
+
+
 class DumpingRecorder(KeepingRecorder):
     """Writes the stages that FUSER_DUMP names under FUSER_DUMP_DIR, a folder per compilation, when it is finished.
 

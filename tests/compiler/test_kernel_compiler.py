@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,19 @@ from fuser import (
 from fuser.compiler import kernel_compiler
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
-from fuser.compiler.kernel_compiler import resource_text
-from fuser.compiler.recorder import Recorder
+from fuser.compiler.kernel_compiler import CompileOptions
+from fuser.compiler.program_cache import ProgramCache
+from fuser.compiler.recorder import KeepingRecorder, Recorder
+from fuser.compiler.stage_texts import resource_text
 from fuser.errors import DefinitionTypeError
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
 from fuser.runtime.nvrtc import CompileResult
 from fuser.schedule.cost import plan_columns
+from fuser.schedule.print_params import params_text
+from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 
 
@@ -108,6 +115,92 @@ def test_a_kernel_that_always_spills_says_so(monkeypatch: pytest.MonkeyPatch) ->
         ("x",), ("y",), [Allocate("y", (extent("x", 0),), DataType.Float), LaunchKernel(kernel, ("x", "y"))]
     )
     assert f"  blocks      {said}\n" in program.explain()
+
+
+LONG = [TensorDescriptor(DataType.Float, (400, 250_000), (250_000, 1))]
+
+
+def long_rows() -> Fusion:
+    """Sums of rows for which many threads of a block are proposed."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.sum(x, 1))
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def spilling(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int]) -> list[int]:
+    """Let ptxas spill so many bytes in the binaries made so far, this one included; blocks of those made, in order."""
+    made: list[int] = []
+
+    def compile_to_cubin(source: str, entries: Sequence[str], arch: str, options: Sequence[str]) -> CompileResult:
+        blocks = [int(o.partition("=")[2]) for o in options if o.startswith("-DFUSER_MAX_THREADS=")]
+        if not any("MIN_BLOCKS" in o for o in options):
+            made.append(blocks[0])
+        report = Resources(64, spills(len(made)), 0, 0)
+        return CompileResult(b"", {entries[0]: report}, {entries[0]: entries[0]}, "", (12, 9), arch)
+
+    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", compile_to_cubin)
+    return made
+
+
+def test_the_next_candidate_is_taken_where_a_proposal_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that leaves a thread more registers; explain has its stages alone, and says why."""
+    fusion = long_rows()
+    recorder = KeepingRecorder()
+    bound = bind_inputs(fusion, LONG)
+    compiler = KernelCompiler(DeviceInfo.preset("H200"), recorder=recorder)
+    segment = Segment(fusion, ReductionScheduler(), ())
+    for taken in (2, 3):
+        made = spilling(monkeypatch, lambda n, taken=taken: 0 if n == taken else 8)
+        kernel, params = compiler.compile_segment(segment, bound)
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == 0
+        assert len(made) == taken
+        assert params != compiler.propose(segment, bound)
+        assert recorder.stages["params.py"].endswith(f"{params_text(params)}\n")
+        assert f"what is proposed spills 8 bytes: a thread of {made[0]} has " in recorder.stages["params.py"]
+        assert recorder.stages["kernel.cu"] == kernel.source
+        assert "0 bytes spilled" in recorder.stages["kernel.cubin"]
+
+
+def test_a_proposal_stands_where_all_candidates_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    fusion = long_rows()
+    bound = bind_inputs(fusion, LONG)
+    recorder = KeepingRecorder()
+    compiler = KernelCompiler(DeviceInfo.preset("H200"), recorder=recorder)
+    segment = Segment(fusion, ReductionScheduler(), ())
+    made = spilling(monkeypatch, lambda _: 8)
+    kernel, params = compiler.compile_segment(segment, bound)
+    assert params == compiler.propose(segment, bound)
+    assert 1 < len(made) <= 1 + kernel_compiler.MOST_INSTEAD
+    assert recorder.stages["kernel.cu"] == kernel.source
+    assert recorder.stages["params.py"].endswith(f"{params_text(params)}\n")
+
+
+def test_given_parameters_and_limits_are_kept_where_they_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    fusion = long_rows()
+    bound, info = bind_inputs(fusion, LONG), DeviceInfo.preset("H200")
+    segment = Segment(fusion, ReductionScheduler(), ())
+    made = spilling(monkeypatch, lambda _: 8)
+    params = KernelCompiler(info).propose(segment, bound)
+    KernelCompiler(info).compile_segment(segment, bound, params)
+    KernelCompiler(info, register_cap=32).compile_segment(segment, bound)
+    assert len(made) == 2
+
+
+def test_a_kernel_in_place_of_one_that_spills_serves_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked for by what is proposed, and compiled once."""
+    fusion = long_rows()
+    cache, device = ProgramCache(fusion), DeviceInfo.preset("H200")
+    made = spilling(monkeypatch, lambda n: 8 if n == 1 else 0)
+    target: Any = SimpleNamespace(info=device, kind="cuda", index=0)
+    kernels = [
+        cache.kernels(bind_inputs(fusion, [replace(LONG[0], sizes=(rows, 250_000))]), target, CompileOptions())
+        for rows in (400, 401)
+    ]
+    assert kernels[0] == kernels[1]
+    assert len(made) == 2
 
 
 def test_a_kernel_that_needs_more_shared_memory_than_a_block_has_is_cut(

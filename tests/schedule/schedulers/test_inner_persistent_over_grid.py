@@ -181,6 +181,17 @@ def test_registers_of_a_few_long_rows_suffice(
 
 
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("length", [3_900_000, 4_000_000, 4_000_003, 4_100_000])
+def test_what_is_compiled_for_a_few_rows_does_not_spill(length: int, define: Definition) -> None:
+    """Where threads of the largest blocks have too few registers, the next mapping is taken."""
+    fusion, shapes = fuse_exp_sums(fusion_of(define, D.Float)), shapes_of(define, 3, length)
+    kernel = KernelCompiler(H200).compile(fusion, [described(D.Float, *s) for s in shapes])
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize(("rows", "length"), [(8, 128_256), (4, 128_256), (16, 50_256), (2, 250_000)])
 @pytest.mark.parametrize("has_gradient", [False, True], ids=["rms_norm", "softmax_bwd"])
 def test_several_blocks_of_sums_of_doubles_share_a_processor(
