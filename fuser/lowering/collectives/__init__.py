@@ -18,6 +18,7 @@ Others
     expand_grid_barrier.py        the wait of the whole grid
     semaphores.py                 the counters that blocks meet by
     expand_scan.py                scans over the threads of a block
+    lane_groups.py                how those lie in warps
     expand_scan_cluster.py        scans over the blocks of a cluster
 
 What holds at all levels, and how each exchanges

@@ -12,6 +12,7 @@ slots of its column in turn; where the threads are no regular part of warps, it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,8 +37,9 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
+from fuser.lowering.combiners.expressions import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
-from fuser.records import record
 
 Meeting = Callable[[Buffer], list[Stmt]]
 """What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
@@ -63,40 +65,10 @@ class _Expansion:
         scanned = [p for p in block.active if p in self.scan.block_axes]
         if not scanned:
             return self._one_thread()
-        groups = self._lane_groups(scanned)
+        groups = lane_groups(block, scanned, self.scan.block_axes)
         if groups is None:
             return self._in_turn()
         return self._within_warps(groups) if groups.warps == 1 else self._across_warps(groups)
-
-    def _lane_groups(self, scanned: list[ParallelType]) -> _LaneGroups | None:
-        """How the threads of a scan lie in warps; None where they are no regular part of them."""
-        block = self.block
-        in_order = scanned == [p for p in reversed(self.scan.block_axes) if p in scanned]
-        first = block.active.index(scanned[0])
-        if not in_order or block.active[first : first + len(scanned)] != scanned:
-            return None
-        stride, count = block.count_of(block.active[:first]), block.count_of(scanned)
-        total = block.count_of(block.active)
-        if not (stride.is_const and count.is_const and total.is_const and total.value % WARP == 0):
-            return None
-        width = min(WARP, stride.value * count.value)
-        # Neighbours along the scanned dim share a warp, the same number of them everywhere.
-        if width & (width - 1) or width % stride.value or width == stride.value or count.value * stride.value % width:
-            return None
-        linear = block.linear(block.active, None)
-        rows = width // stride.value
-        return _LaneGroups(
-            stride.value,
-            width,
-            rows,
-            count.value // rows,
-            total.value // WARP,
-            linear,
-            linear % width // stride.value,
-            linear % stride.value,
-            linear // stride.value % count.value // rows,
-            linear // (stride.value * count.value) * (count.value // rows),
-        )
 
     # --- parts ---
 
@@ -135,17 +107,6 @@ class _Expansion:
             ),
         )
 
-    def _fold(self, a: Value, b: Value) -> Call:
-        dtype = self.scan.values.dtype
-        return Call(self.scan.combine, (a, b), compute_dtype(dtype), dtype)
-
-    def _choose(self, left: Int, op: str, right: Int, then: Value, otherwise: Value) -> Call:
-        """`then` where two positions compare so, else `otherwise`: a choice without a branch."""
-        sides = tuple(IndexValue(e, DataType.Int32) for e in (left, right))
-        test = Call(op, sides, DataType.Int32, DataType.Bool)
-        dtype = self.scan.values.dtype
-        return Call("where", (test, then, otherwise), compute_dtype(dtype), dtype)
-
     def _fold_runs(self, totals: Buffer) -> list[Stmt]:
         """Each thread's running folds of its own elements, and their totals."""
         values = self.scan.values
@@ -154,7 +115,7 @@ class _Expansion:
             def step(offset: Int, _position: Int) -> list[Stmt]:
                 at = base + offset
                 return [
-                    Store(totals, total, self._fold(Load(totals, total), Load(values, at))),
+                    Store(totals, total, combined(self.scan, Load(totals, total), Load(values, at))),
                     Store(values, at, Load(totals, total)),
                 ]
 
@@ -170,7 +131,7 @@ class _Expansion:
         def fold(base: Int, _kept: Int, total: Int) -> list[Stmt]:
             def step(offset: Int, _position: Int) -> list[Stmt]:
                 at = base + offset
-                return [Store(values, at, self._fold(Load(before, total), Load(values, at)))]
+                return [Store(values, at, combined(self.scan, Load(before, total), Load(values, at)))]
 
             return self._over(self.scan.run, step)
 
@@ -183,21 +144,21 @@ class _Expansion:
         offset = 1
         while offset < rows:
             other = self._registers("x", 1)
-            folded = self._fold(Load(other, ZERO), Load(array, at))
+            folded = combined(self.scan, Load(other, ZERO), Load(array, at))
             stmts += [
                 Allocate(other),
                 Shuffle(other, ZERO, Load(array, at), ShuffleKind.up, const(offset * stride), width),
-                Store(array, at, self._choose(row, "ge", const(offset), folded, Load(array, at))),
+                Store(array, at, choose(self.scan, row, "ge", const(offset), folded, Load(array, at))),
             ]
             offset *= 2
         return stmts
 
-    def _scan_totals(self, totals: Buffer, before: Buffer, at: Int, groups: _LaneGroups) -> list[Stmt]:
+    def _scan_totals(self, totals: Buffer, before: Buffer, at: Int, groups: LaneGroups) -> list[Stmt]:
         """`totals` becomes the fold up to each lane, `before` that of the lanes before it."""
         return [
             *self._scan_lanes(totals, at, groups.rows, (groups.stride, groups.width), groups.row),
             Shuffle(before, at, Load(totals, at), ShuffleKind.up, const(groups.stride), groups.width),
-            Store(before, at, self._choose(groups.row, "eq", ZERO, self.scan.identity, Load(before, at))),
+            Store(before, at, choose(self.scan, groups.row, "eq", ZERO, self.scan.identity, Load(before, at))),
         ]
 
     # --- kinds of groups ---
@@ -209,7 +170,7 @@ class _Expansion:
             def step(offset: Int, _position: Int) -> list[Stmt]:
                 at = base + offset
                 return [
-                    Store(scan.carry, kept, self._fold(Load(scan.carry, kept), Load(scan.values, at))),
+                    Store(scan.carry, kept, combined(self.scan, Load(scan.carry, kept), Load(scan.values, at))),
                     Store(scan.values, at, Load(scan.carry, kept)),
                 ]
 
@@ -225,7 +186,7 @@ class _Expansion:
 
         return [*folded, Allocate(before), *self._over_totals(nothing), *self._fold_before(before)]
 
-    def _within_warps(self, groups: _LaneGroups) -> list[Stmt]:
+    def _within_warps(self, groups: LaneGroups) -> list[Stmt]:
         """Groups of lanes: no barrier."""
         carry, size = self.scan.carry, self._kept_count * self._tile_count
         totals, before = self._registers("total", size), self._registers("before", size)
@@ -237,8 +198,8 @@ class _Expansion:
                 *self._scan_totals(totals, before, total, groups),
                 Allocate(last),
                 Shuffle(last, ZERO, Load(totals, total), ShuffleKind.index, last_lane, groups.width),
-                Store(before, total, self._fold(Load(carry, kept), Load(before, total))),
-                Store(carry, kept, self._fold(Load(carry, kept), Load(last, ZERO))),
+                Store(before, total, combined(self.scan, Load(carry, kept), Load(before, total))),
+                Store(carry, kept, combined(self.scan, Load(carry, kept), Load(last, ZERO))),
             ]
 
         return [
@@ -248,7 +209,7 @@ class _Expansion:
             *self._fold_before(before),
         ]
 
-    def _across_warps(self, groups: _LaneGroups) -> list[Stmt]:
+    def _across_warps(self, groups: LaneGroups) -> list[Stmt]:
         """Groups of whole warps: one barrier between the warps' totals and their scan."""
         kept_count, tiles = self._kept_count, self._tile_count
         totals, before = (self._registers(n, kept_count * tiles) for n in ("total", "before"))
@@ -261,10 +222,10 @@ class _Expansion:
             return [Store(slots, groups.slot(total, groups.linear // WARP, groups.column), Load(totals, total))]
 
         def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
-            return self._collect(
-                before, kept, total, const(groups.warps), groups.own,
-                lambda q: groups.slot(total, groups.first + q, groups.column), slots,
-            )  # fmt: skip
+            def slot(q: Int) -> Load:
+                return Load(slots, groups.slot(total, groups.first + q, groups.column))
+
+            return self._collect(before, kept, total, const(groups.warps), groups.own, slot)
 
         stmts = [*self._fold_runs(totals), Allocate(before), *self._over_totals(scan_totals), Allocate(slots)]
         stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._over_totals(publish)), role=Role.owner))
@@ -283,7 +244,7 @@ class _Expansion:
         return [*stmts, *self._fold_before(before)]
 
     def _scan_slots(
-        self, slots: Buffer, before: Buffer, kept: Int, total: Int, tiles: int, groups: _LaneGroups
+        self, slots: Buffer, before: Buffer, kept: Int, total: Int, tiles: int, groups: LaneGroups
     ) -> list[Stmt]:
         """Fold into `before` what earlier warps, earlier tiles and the carry hold, for `tiles` tiles from `total` on.
 
@@ -300,37 +261,37 @@ class _Expansion:
         for tile in range(tiles):
             earlier = self._registers("earlier", 1)
             position = groups.own + tile * groups.warps
-            with_earlier = self._fold(Load(carry, kept), Load(earlier, ZERO))
+            with_earlier = combined(self.scan, Load(carry, kept), Load(earlier, ZERO))
             if tile == 0:
-                with_earlier = self._choose(groups.own, "eq", ZERO, Load(carry, kept), with_earlier)
+                with_earlier = choose(self.scan, groups.own, "eq", ZERO, Load(carry, kept), with_earlier)
             stmts += [
                 Allocate(earlier),
                 Shuffle(earlier, ZERO, Load(read, ZERO), ShuffleKind.index, maximum(position - 1, ZERO)),
-                Store(before, total + tile, self._fold(with_earlier, Load(before, total + tile))),
+                Store(before, total + tile, combined(self.scan, with_earlier, Load(before, total + tile))),
             ]
         last = self._registers("last", 1)
         return [
             *stmts,
             Allocate(last),
             Shuffle(last, ZERO, Load(read, ZERO), ShuffleKind.index, const(count - 1)),
-            Store(carry, kept, self._fold(Load(carry, kept), Load(last, ZERO))),
+            Store(carry, kept, combined(self.scan, Load(carry, kept), Load(last, ZERO))),
         ]
 
     def _collect(
-        self, before: Buffer, kept: Int, total: Int, count: Int, own: Int, place: Callable[[Int], Int], slots: Buffer
+        self, before: Buffer, kept: Int, total: Int, count: Int, own: Int, slot: Callable[[Int], Load]
     ) -> list[Stmt]:
         """Fold into `before` the carry and the slots before this thread's `own`; the carry takes all `count` of them."""
         carry, earlier = self.scan.carry, self._registers("earlier", 1)
         q = self.block.symbol("q", count)
         step = (
-            Store(earlier, ZERO, self._choose(q, "eq", own, Load(carry, kept), Load(earlier, ZERO))),
-            Store(carry, kept, self._fold(Load(carry, kept), Load(slots, place(q)))),
+            Store(earlier, ZERO, choose(self.scan, q, "eq", own, Load(carry, kept), Load(earlier, ZERO))),
+            Store(carry, kept, combined(self.scan, Load(carry, kept), slot(q))),
         )
         return [
             Allocate(earlier),
             Store(earlier, ZERO, Load(carry, kept)),
             For(q, ZERO, count, ONE, step),
-            Store(before, total, self._fold(Load(earlier, ZERO), Load(before, total))),
+            Store(before, total, combined(self.scan, Load(earlier, ZERO), Load(before, total))),
         ]
 
     def _in_turn(self) -> list[Stmt]:
@@ -352,15 +313,15 @@ class _Expansion:
             ]
 
         def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
-            def place(q: Int) -> Int:
+            def slot(q: Int) -> Load:
                 index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
                 position = q
                 for p in reversed(scanned):
                     index[p] = position % block.sizes[p] if p is not scanned[0] else position
                     position = position // block.sizes[p]
-                return total * total_threads + block.linear(block.active, index)
+                return Load(slots, total * total_threads + block.linear(block.active, index))
 
-            return self._collect(before, kept, total, block.count_of(scanned), own, place, slots)
+            return self._collect(before, kept, total, block.count_of(scanned), own, slot)
 
         return [
             *self._fold_runs(totals),
@@ -372,35 +333,18 @@ class _Expansion:
         ]
 
 
-@record(eq=False)
-class _LaneGroups:
-    """The threads of a scan as lanes of warps: rows of `stride` lanes, one column for each scan that a warp takes part in.
+def combined(scan: Scan, a: Value, b: Value) -> Call:
+    """Two values of a scan combined, the earlier one first."""
+    dtype = scan.values.dtype
+    return Call(scan.combine, (a, b), compute_dtype(dtype), dtype)
 
-    stride       lanes of a row: threads of faster axes, each of a scan of its own
-    width        lanes of a group, and `rows` rows of it
-    warps        warps that one scan is scatter over, of `block_warps` of the block
-    linear       number of the thread; its `row` and `column` in the group of lanes
-    own, first   number of its warp among those of the scan, and of the first of them in the block
-    """
 
-    stride: int
-    width: int
-    rows: int
-    warps: int
-    block_warps: int
-    linear: Int
-    row: Int
-    column: Int
-    own: Int
-    first: Int
-
-    def slot(self, total: Int, warp: Int, column: Int) -> Int:
-        """Place of a warp's total."""
-        return (total * self.block_warps + warp) * self.stride + column
+def choose(scan: Scan, left: Int, op: str, right: Int, then: Value, otherwise: Value) -> Call:
+    """`then` where two positions compare so, else `otherwise`: a choice without a branch."""
+    test = compare(op, IndexValue(left, DataType.Int32), IndexValue(right, DataType.Int32), DataType.Int32)
+    dtype = scan.values.dtype
+    return Call("where", (test, then, otherwise), compute_dtype(dtype), dtype)
 
 
 def _count(axes: Axes) -> int:
-    count = 1
-    for extent, _ in axes:
-        count *= extent
-    return count
+    return math.prod(extent for extent, _ in axes)

@@ -14,29 +14,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
-    Call,
     ClusterArrive,
     ClusterWait,
     ExchangeWait,
     For,
-    IndexValue,
     Load,
     RemoteStore,
     Role,
     Scan,
     Stmt,
     Store,
-    Value,
 )
-from fuser.ir.op_table import compute_dtype
 from fuser.lowering.collectives.expand_cluster import exchange_counter
-from fuser.lowering.collectives.expand_scan import expand_scan
+from fuser.lowering.collectives.expand_scan import choose, combined, expand_scan
 from fuser.lowering.parallel_axes import ParallelAxes
 
 
@@ -58,9 +53,6 @@ def expand_scan_of_cluster(
     def registers(what: str) -> Buffer:
         return Buffer(f"{scan.name}_{what}{number}", dtype, MemoryType.local, const(kept))
 
-    def fold(a: Value, b: Value) -> Value:
-        return Call(scan.combine, (a, b), compute_dtype(dtype), dtype)
-
     def each(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         if kept == 1:
             return make(ZERO)
@@ -78,12 +70,9 @@ def expand_scan_of_cluster(
     q = block.symbol("rank", const(size))
 
     def collect(k: Int) -> list[Stmt]:
-        sides = tuple(IndexValue(e, DataType.Int32) for e in (q, rank))
-        is_own = Call("eq", sides, DataType.Int32, DataType.Bool)
-        found = Call("where", (is_own, Load(scan.carry, k), Load(before, k)), compute_dtype(dtype), dtype)
         step = (
-            Store(before, k, found),
-            Store(scan.carry, k, fold(Load(scan.carry, k), Load(slots, place(k, q)))),
+            Store(before, k, choose(scan, q, "eq", rank, Load(scan.carry, k), Load(before, k))),
+            Store(scan.carry, k, combined(scan, Load(scan.carry, k), Load(slots, place(k, q)))),
         )
         return [
             Store(before, k, Load(scan.carry, k)),
@@ -116,7 +105,7 @@ def expand_scan_of_cluster(
     def shift(runs: Buffer, k: Int, tiles: int) -> list[Stmt]:
         tile = block.symbol("tile", const(tiles))
         at = k * tiles + tile
-        step = Store(runs, at, fold(Load(before, k), Load(runs, at)))
+        step = Store(runs, at, combined(scan, Load(before, k), Load(runs, at)))
         return [For(tile, ZERO, const(tiles), ONE, (step,), unroll=True)]
 
     stmts: list[Stmt] = [

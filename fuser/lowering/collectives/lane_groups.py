@@ -1,0 +1,70 @@
+"""How threads of a block that scan together lie in its warps: rows of lanes, neighbours along the scanned dim in one warp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import Int
+from fuser.lowering.parallel_axes import WARP, ParallelAxes
+from fuser.records import record
+
+
+@record(eq=False)
+class LaneGroups:
+    """The threads of a scan as lanes of warps: rows of `stride` lanes, one column for each scan that a warp takes part in.
+
+    stride       lanes of a row: threads of faster axes, each of a scan of its own
+    width        lanes of a group, and `rows` rows of it
+    warps        warps that one scan is scattered over, of `block_warps` of the block
+    linear       number of the thread; its `row` and `column` in the group of lanes
+    own, first   number of its warp among those of the scan, and of the first of them in the block
+    """
+
+    stride: int
+    width: int
+    rows: int
+    warps: int
+    block_warps: int
+    linear: Int
+    row: Int
+    column: Int
+    own: Int
+    first: Int
+
+    def slot(self, total: Int, warp: Int, column: Int) -> Int:
+        """Place of a warp's total."""
+        return (total * self.block_warps + warp) * self.stride + column
+
+
+def lane_groups(
+    block: ParallelAxes, scanned: Sequence[ParallelType], named: Sequence[ParallelType]
+) -> LaneGroups | None:
+    """How the threads along the axes `scanned`, fastest first, lie in warps; None where they are no regular part of them, or
+    where a scan names its axes, slowest first, in another order."""
+    in_order = scanned == [p for p in reversed(named) if p in scanned]
+    first = block.active.index(scanned[0])
+    if not in_order or block.active[first : first + len(scanned)] != scanned:
+        return None
+    stride, count = block.count_of(block.active[:first]), block.count_of(scanned)
+    total = block.count_of(block.active)
+    if not (stride.is_const and count.is_const and total.is_const and total.value % WARP == 0):
+        return None
+    width = min(WARP, stride.value * count.value)
+    # Neighbours along the scanned dim share a warp, the same number of them everywhere.
+    if width & (width - 1) or width % stride.value or width == stride.value or count.value * stride.value % width:
+        return None
+    linear = block.linear(block.active, None)
+    rows = width // stride.value
+    return LaneGroups(
+        stride.value,
+        width,
+        rows,
+        count.value // rows,
+        total.value // WARP,
+        linear,
+        linear % width // stride.value,
+        linear % stride.value,
+        linear // stride.value % count.value // rows,
+        linear // (stride.value * count.value) * (count.value // rows),
+    )
