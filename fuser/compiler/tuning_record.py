@@ -25,14 +25,14 @@ from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.errors import InputRuntimeError, InputValueError
 from fuser.ir.device_info import DeviceInfo, Latencies, Rates
-from fuser.ir.record_files import RecordFile
+from fuser.ir.record_files import ByHand, RecordFile
 from fuser.records import record
 from fuser.release import __version__
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.disk_cache import digest_of, disk_cache
 from fuser.runtime.user_files import load_from, save_to
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Params
+from fuser.schedule.params import Params, Reasons
 from fuser.schedule.segment import Segment
 
 SCHEMA = 1
@@ -130,6 +130,7 @@ TUNING_FILE = RecordFile(
         Latencies,
         *get_args(Params),
     ),
+    {Reasons: ByHand(("words",), lambda reasons: (reasons.words(),), Reasons.of)},
 )
 
 

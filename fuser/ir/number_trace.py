@@ -31,11 +31,12 @@ import math
 import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 # Compilation takes some microseconds a line.
 MOST_LINES = 4000
 
+_N = TypeVar("_N", bound=float)
 Find = Callable[[Sequence[int]], Any]
 
 
@@ -165,6 +166,11 @@ def has_traced(value: object) -> bool:
     if hasattr(type(value), "__record_defaults__"):
         return any(map(has_traced, _fields_of(value)))
     return False
+
+
+def as_told(value: _N) -> _N:
+    """A number as texts for people have it. One of a trace is not asked for it: nothing may be decided by what this gives."""
+    return value._value if type(value) is TracedNumber else value  # noqa: SLF001
 
 
 def settled(value: Any) -> Any:
@@ -428,4 +434,4 @@ for _name, (_sign, _apply) in _OPERATIONS.items():
     setattr(TracedNumber, f"__r{_name}__", _operation(_sign, _apply, is_reflected=True))
 
 
-__all__ = ["NumberTrace", "TracedNumber", "UntraceableError", "has_traced", "settled"]
+__all__ = ["NumberTrace", "TracedNumber", "UntraceableError", "as_told", "has_traced", "settled"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, overload
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -39,6 +39,40 @@ class SegmentInputs:
         object.__setattr__(self, "tensors", {name: planned_layout(t) for name, t in self.tensors.items()})
 
 
+class Reasons(Sequence[str]):
+    """Why parameters are what they are, put into words when somebody reads them: what costs more than to choose them."""
+
+    __slots__ = ("_find", "_words")
+
+    def __init__(self, find: Callable[[], Iterable[str]]) -> None:
+        self._find = find
+        self._words: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(words: tuple[str, ...]) -> Reasons:
+        """Those that were found before."""
+        return Reasons(lambda: words)
+
+    def words(self) -> tuple[str, ...]:
+        """All of them."""
+        if self._words is None:
+            self._words = tuple(self._find())
+        return self._words
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self.words()[index]
+
+    def __len__(self) -> int:
+        return len(self.words())
+
+    def __repr__(self) -> str:
+        return repr(self.words())
+
+
 @record
 class NoOpParams:
     """Nothing to choose."""
@@ -51,7 +85,7 @@ class ExprEvalParams:
     reasons   why it came to that, in words
     """
 
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -98,7 +132,7 @@ class PointwiseParams:
     runs: tuple[str, ...] = ()
     tails: tuple[tuple[str, int], ...] = ()
     divisors: tuple[tuple[str, int, int], ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -130,7 +164,7 @@ class TransposeParams:
     merged: bool = False
     across: bool = False
     aligned_to: str = ""
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -175,7 +209,7 @@ class ReductionParams:
     aligned_to: str = ""
     cluster: bool = False
     streaming: bool = False
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -222,7 +256,7 @@ class InnerPersistentParams:
     in_grid: int = 0
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -242,7 +276,7 @@ class OuterPersistentParams:
     kept_iterations: int = 0
     last_in_registers: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -258,7 +292,7 @@ class ChainedParams:
     rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
     blocks: int
     bounds: tuple[tuple[str, int, int, int], ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -269,7 +303,7 @@ class ThreadReductionParams:
     """
 
     loops: PointwiseParams
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -303,7 +337,7 @@ class ScanParams:
     cluster: int = 1
     ahead: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
@@ -346,7 +380,7 @@ class InnerOuterParams:
     sharing: int = 1
     in_cluster: bool = False
     in_shared: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = field(default=(), compare=False)
+    reasons: Sequence[str] = field(default=(), compare=False)
 
 
 Params = (

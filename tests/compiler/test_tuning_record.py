@@ -34,7 +34,7 @@ from fuser.errors import InputRuntimeError, InputValueError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.hashing import sha256
 from fuser.runtime.disk_cache import DiskCache
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import PointwiseParams, Reasons
 
 KEY = TuningKey("1.0", "abc", "t0 Float [8]", CompileOptions(), H200)
 PARAMS = PointwiseParams((0,), (1,), 4, (("t0", 4),), (256, 1))
@@ -95,6 +95,14 @@ def kernel_of(fd: FusionDefinition) -> str:
 
 
 # --- what holds -------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_holds_reasons_that_nobody_had_read() -> None:
+    why = replace(SEGMENT.candidates[0], params=replace(PARAMS, reasons=Reasons(lambda: ("one", "two"))))
+    record = TuningRecord.of(KEY, [replace(SEGMENT, candidates=(why, *SEGMENT.candidates[1:]))])
+    again = TUNING_FILE.from_bytes(TUNING_FILE.to_bytes(record))
+    assert tuple(again.segments[0].candidates[0].params.reasons) == ("one", "two")
+    assert problem_of(again, KEY) is None
 
 
 def test_a_record_holds_for_its_key() -> None:

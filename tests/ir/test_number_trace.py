@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser.ir.number_trace import MOST_LINES, NumberTrace, UntraceableError, has_traced, settled
+from fuser.ir.number_trace import MOST_LINES, NumberTrace, UntraceableError, as_told, has_traced, settled
 from fuser.records import record
 
 Calculation = Callable[..., Any]
@@ -329,3 +329,17 @@ def test_long_calculations_are_given_up() -> None:
 
     with pytest.raises(UntraceableError, match=f"more than {MOST_LINES} lines"):
         traced(endless, 8)
+
+
+def test_a_number_for_a_text_asks_nothing() -> None:
+    told: list[int] = []
+
+    def doubled(n: int) -> int:
+        told.append(as_told(n))
+        return 2 * n
+
+    find = traced(doubled, 5)
+    assert type(told[0]) is int
+    assert told == [5]
+    assert find(7) == 14
+    assert as_told(3) == 3

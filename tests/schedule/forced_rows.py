@@ -17,7 +17,7 @@ from fuser.ir.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
-from fuser.schedule.cost.row_mappings import RowMapping, RowWork
+from fuser.schedule.cost.row_mappings import RowMapping, RowWork, group_mappings, handed_out_mappings, row_mappings
 from fuser.schedule.params import InnerPersistentParams, Params, Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
@@ -26,18 +26,24 @@ from tests.fusions.rows import Array, Definition, arrays_for, assert_near, descr
 from tests.harness import run_on
 
 Kind = Callable[[RowMapping], bool]
+Find = Callable[..., Iterator[RowMapping]]
 
 
 def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     """Leave the mappings for which `kind` is true. It is an error if none is."""
-    plain = inner_persistent.row_mappings
 
-    def filtered(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place: bool) -> Iterator[RowMapping]:
-        left = [m for m in plain(row, device, may_group=may_group, may_place=may_place) if kind(m)]
-        assert left, f"no mapping of this kind fits {row}"
-        return iter(left)
+    def some(find: Find) -> Find:
+        def filtered(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+            all_of_them = row_mappings(row, device, may_group=True, may_place=may_place)
+            assert any(map(kind, all_of_them)), f"no mapping of this kind fits {row}"
+            return (m for m in find(row, device, may_place=may_place) if kind(m))
 
-    monkeypatch.setattr(inner_persistent, "row_mappings", filtered)
+        return filtered
+
+    # Nothing is taken from before, nor left for later tests.
+    monkeypatch.setattr(inner_persistent, "_handed_out", inner_persistent._handed_out.__wrapped__)  # noqa: SLF001
+    for find in (handed_out_mappings, group_mappings):
+        monkeypatch.setattr(inner_persistent, find.__name__, some(find))
 
 
 def go_over_groups(monkeypatch: pytest.MonkeyPatch, kind: Kind, groups: int = 0) -> None:

@@ -118,6 +118,12 @@ def total_time(work: Work, device: DeviceInfo) -> float:
     return device.launch + _limits(work, device, is_even=False).total
 
 
+def least_times(work: Work, device: DeviceInfo) -> tuple[float, float]:
+    """(a, b): a launch of n blocks of this work takes `a + b * n` microseconds or more, for any n."""
+    even = _limits(work._replace(blocks=1), device, is_even=True)
+    return device.launch + even.first, (even.memory**LIMITS + even.issue**LIMITS + even.lookup**LIMITS) ** (1 / LIMITS)
+
+
 def _limits(work: Work, device: DeviceInfo, *, is_even: bool) -> Limits:
     """`is_even`: as if blocks could be divided among SMs and waves."""
     blocks, cluster, latencies = work.blocks, work.cluster, device.latencies

@@ -105,7 +105,7 @@ class RowMapping(NamedTuple):
     registers: int = 0
 
 
-@record(eq=False)
+@record
 class RowWork:
     """What is the same for all mappings of the rows of a segment.
 
@@ -115,7 +115,7 @@ class RowWork:
     loaded, moved   bytes of an element that are read, and those that are read and written
     beside          bytes that all rows share, for an element
     inputs          that lie along a row; `arguments`: with all outputs
-    kept            bytes of an element on chip, by (inputs_only, one_pass)
+    kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `text_length` counts them
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
@@ -130,7 +130,7 @@ class RowWork:
     beside: int
     inputs: int
     arguments: int
-    kept: dict[tuple[bool, bool], int]
+    kept: tuple[tuple[int, int], ...]
     passes: tuple[bool, ...]
     stages: int
     operations: int
@@ -141,6 +141,15 @@ class RowWork:
     is_cut: bool
     is_misaligned: bool
     is_late: bool = False
+
+    @property
+    def side_by_side(self) -> int:
+        """Rows that a block of short ones may have: at most the largest power of two of which less than half are none."""
+        threads = threads_for(self.accesses, min(self.accesses, MOST_BATCH))
+        most = BLOCKS_OF_ROWS[-1] // threads if threads <= WARP else 1
+        while most > 1 and most >= 2 * self.rows:
+            most //= 2
+        return most
 
     @property
     def accesses(self) -> int:
@@ -173,7 +182,10 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads),
         len(found.along),
         len(found.along) + len(segment.output_tensors),
-        {(i, o): kept_bytes(segment, inputs_only=i, one_pass=o) for i in (False, True) for o in passes},
+        tuple(
+            (kept_bytes(segment, one_pass=one_pass), kept_bytes(segment, inputs_only=True, one_pass=one_pass))
+            for one_pass in passes
+        ),
         passes,
         stages_on_chip(segment),
         element_instructions(segment),
@@ -193,17 +205,39 @@ def row_mappings(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place
     may_group   whether blocks that are no cluster may share a row
     may_place   whether rows may lie in shared memory
     """
+    yield from handed_out_mappings(row, device, may_place=may_place)
+    if may_group:
+        yield from group_mappings(row, device, may_place=may_place)
+
+
+def handed_out_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+    """Those whose blocks are handed out: of the rows only `side_by_side` counts, not how many there are."""
     for one_pass in row.passes:
-        for inputs_only in (False, True):
-            if inputs_only and row.kept[True, one_pass] >= row.kept[False, one_pass]:
-                continue
+        for inputs_only in _residencies(row, one_pass):
             yield from _in_registers(row, device, inputs_only, one_pass)
-            if may_group and row.length >= LEAST_OF_GROUP:
-                yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
         if may_place:
             yield from _in_shared(row, device, one_pass)
-            if may_group and row.length >= LEAST_OF_GROUP and not row.is_misaligned:
-                yield from _groups(row, device, True, one_pass, in_shared=True)
+
+
+def group_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+    """Those whose blocks meet in device memory."""
+    if row.length < LEAST_OF_GROUP:
+        return
+    for one_pass in row.passes:
+        for inputs_only in _residencies(row, one_pass):
+            yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
+        if may_place and not row.is_misaligned:
+            yield from _groups(row, device, True, one_pass, in_shared=True)
+
+
+def _residencies(row: RowWork, one_pass: bool) -> tuple[bool, ...]:
+    """Whether inputs only are kept in registers: where that is less."""
+    return (False, True) if row.kept[one_pass][True] < row.kept[one_pass][False] else (False,)
+
+
+def blocks_of(rows: int, m: RowMapping) -> int:
+    """Blocks of a launch."""
+    return m.groups * m.sharing if m.groups else -(-rows // m.rows) * m.sharing
 
 
 def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
@@ -251,7 +285,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
         exchange += device.cluster_exchange(m.sharing)
         started = device.cluster_start
     return Work(
-        blocks=m.groups * m.sharing if m.groups else -(-row.rows // m.rows) * m.sharing,
+        blocks=blocks_of(row.rows, m),
         resident=m.resident,
         cluster=1 if m.groups else m.sharing,
         trips=-(-row.rows // m.groups) if m.groups else 1,
@@ -283,7 +317,7 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     if in_shared:
         moving = 24 if row.is_cut else 8
     else:
-        kept = row.kept[inputs_only, one_pass]
+        kept = row.kept[one_pass][inputs_only]
         expected += 16 if row.is_cut else 0
         expected += elements * (kept if row.vector > 1 else max(4, kept)) // 4
         # Beside what is kept, a part of the row is on its way through the arithmetic: of a cut row one vector after the other.
@@ -332,7 +366,7 @@ def _rows_of_block(row: RowWork, threads: int, sharing: int) -> list[int]:
     """How many rows a block may have: several where each stays within a warp, so that no barrier holds up all of them."""
     if threads > WARP or sharing > 1:
         return [1]
-    return [n for n in (block // threads for block in BLOCKS_OF_ROWS) if n == 1 or n < 2 * row.rows] or [1]
+    return [n for n in (block // threads for block in BLOCKS_OF_ROWS) if n <= row.side_by_side] or [1]
 
 
 def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:

@@ -41,6 +41,7 @@ from fuser.schedule.params import (
     OuterPersistentParams,
     Params,
     ParamsClass,
+    Reasons,
     ReductionParams,
     Refused,
     SegmentInputs,
@@ -130,8 +131,8 @@ class ChainedReductionScheduler:
         most = next((n for n in FEW_BLOCKS if found <= n), 0)
         if blocks == 0 and most:
             bounds = _rows_within(graph, segment, extent.keys() - reduced, most * rows_per_block)
-        words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
-        return ChainedParams(rows, blocks, bounds, reasons=words)
+        words = f"{reason}: the last one joins what all of them have"
+        return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""

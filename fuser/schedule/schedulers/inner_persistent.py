@@ -15,22 +15,35 @@ asynchronously, and each stage reads them again (`transforms/place_rows.py`).
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion
+from fuser.ir.number_trace import as_told
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.estimate import estimate, total_time
+from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
-from fuser.schedule.cost.row_mappings import RowMapping, RowWork, row_mappings, row_work, work_of
+from fuser.schedule.cost.row_mappings import (
+    RowMapping,
+    RowWork,
+    blocks_of,
+    group_mappings,
+    handed_out_mappings,
+    row_work,
+    work_of,
+)
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Reasons, Refused, SegmentInputs
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
 
@@ -64,9 +77,8 @@ class InnerPersistentScheduler:
         found = find_rows(segment, inputs, MOST_INSIDE)
         if isinstance(found, Refused):
             return ()
-        row = row_work(segment, found)
-        ranked = _ranked(row, found, device, may_group=True)
-        made = (_params(segment, found, row, ranked[n:], inputs, device) for n in range(len(ranked)))
+        asked = _asked(segment, found, device, may_group=True)
+        made = (_params(segment, found, asked, m, inputs, device) for _, m in _ranked(asked, device))
         return _beside_the_first(p for p in made if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -75,17 +87,37 @@ class InnerPersistentScheduler:
         return schedule_rows(segment, params)
 
 
+MOST_SHAPES = 256
+"""Shapes of rows, without how many there are, whose mappings are kept for the next time: some 20 KB each."""
+
+
+@record
+class _Asked:
+    """Which mappings are asked for.
+
+    may_group, may_place   see `row_mappings`
+    may_place_groups       whether rows of groups may lie in shared memory
+    only_clusters          each row over a cluster, in registers, and all of them at once
+    """
+
+    row: RowWork
+    may_group: bool
+    may_place: bool
+    may_place_groups: bool
+    only_clusters: bool
+
+
 def _proposed(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_group: bool
 ) -> InnerPersistentParams | Refused:
     found = find_rows(segment, inputs, MOST_INSIDE)
     if isinstance(found, Refused):
         return found
-    row = row_work(segment, found)
-    ranked = _ranked(row, found, device, may_group=may_group)
-    if not ranked:
+    asked = _asked(segment, found, device, may_group=may_group)
+    best = _best(asked, device)
+    if best is None:
         return Refused(f"no way to hold rows of {found.length} elements on chip")
-    return _params(segment, found, row, ranked, inputs, device)
+    return _params(segment, found, asked, best, inputs, device)
 
 
 def _beside_the_first(made: Iterable[InnerPersistentParams]) -> Iterator[InnerPersistentParams]:
@@ -100,51 +132,90 @@ def _beside_the_first(made: Iterable[InnerPersistentParams]) -> Iterator[InnerPe
             yield replace(params, reasons=(why, *params.reasons))
 
 
-def _ranked(row: RowWork, found: Rows, device: DeviceInfo, *, may_group: bool) -> list[tuple[float, RowMapping]]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
+def _asked(segment: Fusion, found: Rows, device: DeviceInfo, *, may_group: bool) -> _Asked:
+    row = row_work(segment, found)
+    if found.inside > 1:
+        # Elements of other rows lie between those of a row, such as the channels of an image: accesses by element, all rows at
+        # once, each over a cluster, so that what one leaves of a sector others take from a cache.
+        return _Asked(row, may_group=False, may_place=False, may_place_groups=False, only_clusters=True)
+    may_place = bool(found.placed_anywhere(device))
+    # Nothing tells a single row from what all rows would share: it has no loop over rows.
+    return _Asked(row, may_group, may_place, may_place and not found.is_single, only_clusters=False)
+
+
+def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
+    """The mapping to propose; None if none fits.
 
     Of mappings that take about as long the one with most threads is proposed, two passes before one, whatever number of rows
     there is: many numbers share a kernel, and on an H200 it is the fastest of them more often than not.
     """
-    times = [(total_time(work_of(row, m, device), device), m) for m in _mappings(row, found, device, may_group)]
-    if not times:
-        return []
-    limit = device.launch + (min(time for time, _ in times) - device.launch) * CLOSE
-    times.sort(key=lambda timed: (timed[1].one_pass, -timed[1].threads))
-    best = next(timed for timed in times if timed[0] <= limit)
-    # The order of the others decides no kernel: by text, so that a trace (`ir/number_trace.py`) is not asked for it.
-    rest = sorted((timed for timed in times if timed is not best), key=lambda timed: f"{timed[0]:24.6f}")
-    return [best, *rest]
+    rows = asked.row.rows
+    times = [(total_time(work_of(asked.row, m, device), device), m) for m in _groups(asked, device)]
+    limit = _close_to(min((time for time, _ in times), default=math.inf), device)
+    shape = replace(asked, row=replace(asked.row, rows=asked.row.side_by_side))
+    for m, work, start, of_block in _handed_out(shape, device):
+        blocks = blocks_of(rows, m)
+        if start + of_block * blocks <= limit and _is_resident(asked, m, device):
+            time = total_time(work._replace(blocks=blocks), device)
+            limit = min(limit, _close_to(time, device))
+            times.append((time, m))
+    times.sort(key=lambda timed: _preference(timed[1]))
+    return next((m for time, m in times if time <= limit), None)
 
 
-def _mappings(row: RowWork, found: Rows, device: DeviceInfo, may_group: bool) -> Iterator[RowMapping]:
-    if found.inside > 1:
-        # Elements of other rows lie between those of a row, such as the channels of an image: accesses by element, all rows at
-        # once, each over a cluster, so that what one leaves of a sector others take from a cache.
-        if row.vector > 1 or row.is_misaligned:
-            return
-        for m in row_mappings(row, device, may_group=False, may_place=False):
-            if m.sharing > 1 and row.rows <= device.clusters(m.sharing):
-                yield m
+@lru_cache(maxsize=MOST_SHAPES)
+def _handed_out(asked: _Asked, device: DeviceInfo) -> list[tuple[RowMapping, Work, float, float]]:
+    """Mappings whose blocks are handed out, for any number of rows with these `side_by_side`: what a block of each asks for,
+    and the `least_times`."""
+    found = [(m, work_of(asked.row, m, device)) for m in _handed_out_mappings(asked, device)]
+    return [(m, work, *least_times(work, device)) for m, work in found]
+
+
+def _handed_out_mappings(asked: _Asked, device: DeviceInfo) -> Iterator[RowMapping]:
+    if asked.only_clusters and (asked.row.vector > 1 or asked.row.is_misaligned):
         return
-    placed = found.placed_anywhere(device)
-    for m in row_mappings(row, device, may_group=may_group, may_place=bool(placed)):
-        # Nothing tells a single row from what all rows would share: it has no loop over rows.
-        if not (m.groups and m.in_shared and found.is_single):
-            yield m
+    yield from handed_out_mappings(asked.row, device, may_place=asked.may_place)
+
+
+def _is_resident(asked: _Asked, m: RowMapping, device: DeviceInfo) -> bool:
+    """Whether all rows are there at once, if that is asked for."""
+    return not asked.only_clusters or (m.sharing > 1 and asked.row.rows <= device.clusters(m.sharing))
+
+
+def _groups(asked: _Asked, device: DeviceInfo) -> Iterable[RowMapping]:
+    return group_mappings(asked.row, device, may_place=asked.may_place_groups) if asked.may_group else ()
+
+
+def _close_to(time: float, device: DeviceInfo) -> float:
+    """Up to which time estimates do not tell mappings from one that takes so long."""
+    return device.launch + (time - device.launch) * CLOSE
+
+
+def _preference(m: RowMapping) -> tuple[int, ...]:
+    """The lesser is proposed, of mappings that take about as long."""
+    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0
+
+
+def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
+    """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
+    found = [*_handed_out_mappings(asked, device), *_groups(asked, device)]
+    times = [(total_time(work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)]
+    limit = _close_to(min((time for time, _ in times), default=math.inf), device)
+    best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
+    rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
+    return rest if best is None else [best, *rest]
 
 
 def _params(
     segment: Fusion,
     found: Rows,
-    row: RowWork,
-    ranked: list[tuple[float, RowMapping]],
+    asked: _Asked,
+    m: RowMapping,
     inputs: SegmentInputs,
     device: DeviceInfo,
 ) -> InnerPersistentParams | Refused:
-    """The parameters of the first mapping; refused where the extents of a row cannot be bounded."""
-    accesses = found.accesses
-    _, m = ranked[0]
+    """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
+    accesses, length = found.accesses, found.length
     capacity = m.threads * m.batch * m.sharing * accesses.vector
     # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
     is_whole = not (found.cut or m.sharing > 1 or m.in_shared)
@@ -174,11 +245,18 @@ def _params(
         m.resident if m.groups else 0,
         m.resident if m.in_shared and is_cut else 0,
         tuple(n for n in in_shared if n in narrow) if is_cut else (),
-        reasons=(
-            f"a row of {found.length} elements is {row.accesses} accesses of {accesses.vector}",
-            *(f"{_words(m)}: {estimate(work_of(row, m, device), device)}" for _, m in islice(ranked, MOST_EXPLAINED)),
-        ),
+        reasons=Reasons(lambda: _reasons(length, asked, m, device)),
     )
+
+
+def _reasons(length: int, asked: _Asked, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
+    """What a mapping should take, beside what the fastest others should."""
+    row = replace(asked.row, rows=as_told(asked.row.rows))
+    asked, m = replace(asked, row=row), m._replace(groups=as_told(m.groups), resident=as_told(m.resident))
+    yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
+    others = (other for _, other in _ranked(asked, device) if other != m)
+    for shown in (m, *islice(others, MOST_EXPLAINED - 1)):
+        yield f"{_words(shown)}: {estimate(work_of(row, shown, device), device)}"
 
 
 def _words(m: RowMapping) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost.estimate import Estimate, Work, estimate, total_time
+from fuser.schedule.cost.estimate import Estimate, Work, estimate, least_times, total_time
 
 NEAR = 1e-9
 
@@ -110,3 +110,13 @@ def test_memory_decides_where_there_is_much_of_it() -> None:
     work = Work(100_000, 4, 1, 1, 8, 64 * 1024.0, 0.0, 100.0, 10.0, 2.0, 0.1)
     floor = work.blocks * work.moved / H200.memory_rate
     assert floor <= total_time(work, H200) < 1.25 * floor
+
+
+@settings(max_examples=300, deadline=None)
+@given(works(), DEVICES)
+def test_no_launch_takes_less_than_the_least_times(work: Work, device: DeviceInfo) -> None:
+    """Whatever number of blocks they were asked for."""
+    if work.cluster > 1 and not device.clusters(work.cluster):
+        return
+    start, of_block = least_times(work._replace(blocks=7), device)
+    assert start + of_block * work.blocks <= total_time(work, device) * (1 + NEAR)

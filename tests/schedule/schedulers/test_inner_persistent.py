@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,16 @@ from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.cost.row_mappings import RowMapping
+from fuser.schedule.cost.row_mappings import RowMapping, row_mappings
 from fuser.schedule.params import Refused
-from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers import inner_persistent
+from fuser.schedule.schedulers.inner_persistent import (
+    MOST_EXPLAINED,
+    InnerPersistentScheduler,
+    _Asked,
+    _best,
+    _ranked,
+)
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (
     Definition,
@@ -38,6 +46,7 @@ from tests.fusions.rows import (
 )
 from tests.harness import run_on
 from tests.schedule.forced_rows import execute_rows, propose_only, proposed, run_rows
+from tests.schedule.random_row_work import random_row_work
 
 BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
 
@@ -203,6 +212,27 @@ def test_params_explain_themselves() -> None:
     assert any("registers" in r for r in params.reasons)
     assert any(" us (memory " in r for r in params.reasons)
     assert hash(params) == hash(replace(params, reasons=()))
+
+
+def test_nothing_is_put_into_words_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(inner_persistent, "estimate", lambda *_: pytest.fail("estimated for a text"))
+        params = proposed(fusion_of(softmax), (64, 1000), dtype=Float)
+    assert len(params.reasons) == 1 + MOST_EXPLAINED
+    assert params.reasons[1:] == tuple(params.reasons)[1:]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_surely_takes_longer_is_no_proposal(seed: int) -> None:
+    """The proposal is what it would be if the time of each mapping was asked for, whatever rows came before."""
+    rng = random.Random(seed)
+    row = random_row_work(rng)
+    for rows in (row.rows, 1, 2, rng.randint(3, 300), rng.randint(300, 100_000)):
+        asked = _Asked(replace(row, rows=rows), True, True, not row.is_misaligned, only_clusters=False)
+        best = _best(asked, H200)
+        ranked = _ranked(asked, H200)
+        assert best == (ranked[0][1] if ranked else None)
+        assert {m for _, m in ranked} == set(row_mappings(asked.row, H200, may_group=True, may_place=True))
 
 
 @pytest.mark.parametrize(("length", "blocks"), [(600, 2), (1028, 4), (2049, 8), (4100, 16)])
