@@ -47,7 +47,7 @@ from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.layouts import element_span
 from fuser.runtime.plan_evaluation import evaluation_of, facts_hold
-from fuser.schedule.segment import SegmentedFusion
+from fuser.schedule.segmentation import SegmentedFusion
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place
 from tests.fusion_corpus import ALIGNED, CORPUS, Arg, FusionCase, SizeOf, assert_close, case, expected

@@ -42,7 +42,8 @@ from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.kernel_ends import KernelEnds
 from fuser.schedule.cost.reduction_steps import InSteps
-from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
+from fuser.schedule.segment import AcceptError, Segment, SizesRefused
+from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
 """Begins with the kernel of a segment, whose binary is made as its last argument says; what it returns gives the kernel."""

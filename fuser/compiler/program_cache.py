@@ -39,7 +39,8 @@ from fuser.runtime.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
-from fuser.schedule.segment import Segment, SegmentedFusion
+from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation import SegmentedFusion
 
 MAX_EXACT = 1024
 

@@ -13,7 +13,8 @@ asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Pla
 docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
 
 Rooms, the upper ones import the lower
-    segment.py      the fusion cut into segments; cuts.py: where
+    segmentation.py the fusion cut into segments; view_segments.py, cuts.py, runs.py: views, parts, what is left, in order
+    segment.py      a segment, and who takes it
     registry.py     the schedulers, in the order in which they are asked
     schedulers/     each scheduler: what it accepts, proposes and records
     cost/           what a choice of threads, blocks and residency costs, and the choice of least time
@@ -27,7 +28,7 @@ Stages
     values that two stages need are kept on chip by the persistent schedulers, and computed again by `reduction`
     (docs/decisions/0003-recompute-before-persistence.md).
 
-Segmentation (segment.py)
+Segmentation (segmentation.py)
     1.  The whole fusion, if some scheduler accepts it. Views of inputs, and reshapes that only outputs are made of, are
         segments of their own.
     2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
@@ -39,7 +40,7 @@ Segmentation (segment.py)
         highest level that schedulers accept. What takes fewer bytes to compute again than to store and to read is
         computed in each kernel that needs it, such as a cast, a mask made of positions, a slice.
     5.  What cannot be cut so, and all where that makes fewer kernels: exprs, depth first from the outputs, in runs as
-        long as some scheduler accepts the run. Doubling and halving finds the length: n log n questions.
+        long as some scheduler accepts the run (runs.py).
 
     An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning
     (schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is

@@ -10,7 +10,7 @@ from fuser.ir.canonical_symbols import canonical_symbols
 from fuser.ir.facts import ExtentDivisible, ExtentIs, ExtentWithin
 from fuser.ir.integers import Symbol, const
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 
 
 def gathered_in_place(*, with_sum: bool = False) -> FusionDefinition:

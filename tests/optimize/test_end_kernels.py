@@ -9,7 +9,8 @@ from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion import Fusion, Pointwise, Reduction, tensor_inputs
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.end_kernels import end_kernels
-from fuser.schedule.segment import forced_boundary, segment_fusion
+from fuser.schedule.segment import forced_boundary
+from fuser.schedule.segmentation import segment_fusion
 
 
 def norm(*, returned: bool) -> Fusion:

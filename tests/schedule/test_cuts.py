@@ -13,9 +13,10 @@ from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.cuts import COMPUTED_AGAIN, cut_fusion
-from fuser.schedule.segment import Segment, choose_scheduler, segment_fusion
+from fuser.schedule.segment import Segment, choose_scheduler
+from fuser.schedule.segmentation import segment_fusion
 from tests.random_fusions import generate
-from tests.schedule.test_segment import check_cut
+from tests.schedule.segments import check_cut
 
 BFloat16, Float, Int = DataType.BFloat16, DataType.Float, DataType.Int
 

@@ -10,7 +10,8 @@ import pytest
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.segment import SizesRefused, segment_fusion
+from fuser.schedule.segment import SizesRefused
+from fuser.schedule.segmentation import segment_fusion
 
 Float, Half, Double = DataType.Float, DataType.Half, DataType.Double
 

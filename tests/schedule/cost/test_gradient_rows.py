@@ -16,7 +16,7 @@ from fuser.schedule.analysis.inner_outer import Found, find_inner_outer
 from fuser.schedule.cost.columns_model import choose_group_shape
 from fuser.schedule.cost.gradient_rows import choose_shared_rows
 from fuser.schedule.params import InnerOuterParams, SegmentInputs
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 
 H200 = DeviceInfo.preset("H200")
 BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double

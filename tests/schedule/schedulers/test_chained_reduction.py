@@ -31,7 +31,7 @@ from fuser.schedule.params import (
 )
 from fuser.schedule.schedulers import chained_reduction
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.oracle import Array

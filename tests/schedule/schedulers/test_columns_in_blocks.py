@@ -16,7 +16,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.analysis.inner_outer import Found, Load, find_inner_outer
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.schedule.schedulers.test_inner_outer_persistent import (

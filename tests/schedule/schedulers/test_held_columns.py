@@ -23,7 +23,7 @@ from fuser.schedule.cost import columns_in_registers
 from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params, Refused
 from fuser.schedule.schedulers import outer_persistent
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.oracle import Array

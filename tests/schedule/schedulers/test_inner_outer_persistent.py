@@ -22,7 +22,7 @@ from fuser.schedule.analysis.inner_outer import find_inner_outer
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.oracle import Array

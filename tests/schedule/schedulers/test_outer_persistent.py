@@ -23,7 +23,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import check as check_schedule
 from tests.harness import integers, run_on

@@ -24,7 +24,7 @@ from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.schedulers.scan import ScanScheduler, live_values
-from fuser.schedule.segment import segment_fusion
+from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import Lowered
 from tests.harness import run as simulate

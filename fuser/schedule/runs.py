@@ -1,0 +1,137 @@
+"""Segments of a fusion taken in order, each as long as some scheduler accepts it.
+
+Runs of the definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number
+of questions to schedulers grows as n log n with the number of exprs. Where a stage failed on the sizes of a run, its outputs
+that share only cheap values are tried each by itself first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from fuser.ir.fusion import (
+    Fusion,
+    Tensor,
+    TensorExpr,
+    Val,
+    expr_inputs,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.sub_fusion import sub_fusion, tensor_expr
+from fuser.schedule.analysis.independent_outputs import independent_outputs
+from fuser.schedule.segment import Segment, SizesRefused, accepted_segment, choose_scheduler, segment_of
+
+
+def runs_in_order(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> list[Segment]:
+    """Segments of exprs taken in order, each as long as some scheduler accepts it."""
+    segments: list[Segment] = []
+    start = 0
+    while start < len(exprs):
+        lots, end = _run_apart(fusion, exprs, start, without)
+        if lots:
+            segments += lots
+            start = end
+            continue
+        end = _longest(fusion, exprs, start, without)
+        if end < len(exprs) and any(r.parts > 1 for r in without):
+            end = _seam(fusion, exprs, start, end)
+        segments.append(segment_of(fusion, exprs[start:end], without))
+        start = end
+    return segments
+
+
+def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> int:
+    """Where the end of a run leaves least to hand over, in its second half: there schedulers do not say where it ends."""
+    readers: dict[Tensor, int] = {}
+    for k, e in enumerate(exprs):
+        readers |= dict.fromkeys(tensor_inputs(e), k)
+    made = {t: k for k, e in enumerate(exprs) for t in tensor_outputs(e)}
+
+    def handed_over(at: int) -> int:
+        # What is reduced is small.
+        return sum(
+            0 if any(d.is_reduction for d in t.logical) else 1
+            for t, k in made.items()
+            if start <= k < at <= readers.get(t, -1)
+        )
+
+    return min(range(end, start + (end - start) // 2, -1), key=handed_over)
+
+
+def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]) -> int:
+    """End of the longest run from `start` found by doubling, then halving the last step."""
+
+    def works(end: int) -> bool:
+        return accepted_segment(*sub_fusion(fusion, exprs[start:end]), without) is not None
+
+    good, step = start + 1, 1
+    while good < len(exprs) and works(min(good + step, len(exprs))):
+        good = min(good + step, len(exprs))
+        step *= 2
+    while step > 1:
+        step //= 2
+        if good + step <= len(exprs) and works(good + step):
+            good += step
+    return good
+
+
+def _run_apart(
+    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]
+) -> tuple[list[Segment], int]:
+    """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
+    if not without:
+        return [], start
+    parts = [r for r in without if r.parts > 1]
+    end = _longest(fusion, exprs, start, parts)
+    run, _ = sub_fusion(fusion, exprs[start:end])
+    scheduler, _ = choose_scheduler(run, parts)
+    fitting, _ = choose_scheduler(run, without)
+    return (independent_segments(fusion, run, without) if scheduler is not fitting else []), end
+
+
+def independent_segments(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """A segment for each lot of outputs of a run of exprs that share only cheap values, if schedulers take all; else nothing.
+
+    None needs what another makes, so that they run two by two, side by side. `run`: the whole fusion, or a part of it.
+    """
+    found: list[Segment] = []
+    members = set(run.tensor_exprs)
+    if not members.issubset(fusion.tensor_exprs):
+        return []
+    for exprs in independent_outputs(run):
+        own = set(exprs)
+        others = {t for e in members - own for t in tensor_outputs(e)}
+        # What other lots compute as well is no result of this one.
+        rest = tuple(e for e in fusion.exprs if e in own or e not in members)
+        alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor not in others))
+        segment = accepted_segment(*sub_fusion(alone, exprs), without)
+        if segment is None:
+            return []
+        is_second = len(found) % 2 == 1
+        found.append(replace(segment, starts_next=not is_second, beside=is_second))
+    return found
+
+
+def depth_first(fusion: Fusion, made: Collection[Tensor] = ()) -> list[TensorExpr]:
+    """Exprs depth first from the outputs, so that chains stay together; none of those that only what is `made` needs."""
+    seen: dict[TensorExpr, None] = {}
+    definitions = fusion.definitions
+
+    def visit(value: Val) -> None:
+        stack: list[tuple[Val, bool]] = [(value, False)]
+        while stack:
+            v, ready = stack.pop()
+            expr = definitions.get(v)
+            if expr is None or v in made or expr in seen or not tensor_expr(expr):
+                continue
+            if ready:
+                seen[expr] = None  # type: ignore[index]
+                continue
+            stack.append((v, True))
+            stack += [(i, False) for i in reversed(expr_inputs(expr)) if isinstance(i, Tensor)]
+
+    for output in fusion.outputs:
+        visit(output.tensor)
+    return list(seen)
