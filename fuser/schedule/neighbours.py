@@ -204,6 +204,8 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
 def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
     # The blocks wait for the whole grid: how many there are, and of how many threads, stays.
     yield replace(params, ahead=not params.ahead)
+    if params.sharing > 1 and params.rows > 1:
+        yield replace(params, rows=-(-params.rows // 2))
     if params.sharing == 1 and not params.in_shared:
         yield from _halves_and_doubles(params, "rows", most=4)
     if params.blocks_per_sm > 1:
