@@ -12,5 +12,6 @@ Imports of schedule/: params.py alone.
     layout.py               strides along the loops' dims, dims that are one run of memory, widths of accesses
     alignment.py            how wide accesses may be along rows whose starts are not aligned
     rows.py                 the rows of a segment whose fastest dim is reduced: extent, accesses, bounds
-    thread_tile.py          innermost dims of few elements: interleaved, stacked, packed and repeated values
+    cells.py                innermost dims of few elements: interleaved, stacked, packed and repeated values
+    tile_accesses.py        how what a thread takes of them lies in each argument
 """

@@ -16,6 +16,7 @@ from fuser.ir.memoized import memoized
 from fuser.ir.op_instructions import expr_instructions
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, least_cut, row_to_follow
+from fuser.schedule.analysis.cells import Cells, SizedSegment, cells_last, find_cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.reference import (
@@ -28,12 +29,12 @@ from fuser.schedule.analysis.reference import (
     tangled_dims,
     uncovered,
 )
-from fuser.schedule.analysis.thread_tile import Cells, cells_last, find_cells, tile_accesses, vectorize_tile
+from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.analysis.windows import ask_for_unclamped, tested_groups
 from fuser.schedule.cost.text_length import most_repeated
 from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
-from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize_by
+from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize_by, vectorize_tile
 
 BLOCK = 256
 """Threads of a block when there is plenty of work: a plain copy is best with it."""
@@ -163,8 +164,7 @@ class PointwiseScheduler:
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         if params.whole or params.held:
             first = builder.innermost(name) + 1 - (params.vector > 1) - params.whole
-            inside = first + (params.vector > 1)
-            vectorize_tile(builder, copies, params.widths, params.runs, dict(params.tails), first, inside)
+            vectorize_tile(builder, copies, params, first)
         else:
             vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
         ask_for_unclamped(builder)
@@ -205,7 +205,7 @@ def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vecto
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
         plain = Choice(graph, segment, inputs, merged, device)
-    cells = find_cells(graph, segment, inputs, plain.arguments, plain.parts)
+    cells = find_cells(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
     if cells is None:
         return None
     choice = Choice(graph, segment, inputs, merged, device, cells)
@@ -372,7 +372,8 @@ class Choice:
         vectors = [
             vector or 1 << k for k in reversed(range(1 if vector else (most or self._most_elements()).bit_length()))
         ]
-        found = tile_accesses(self.graph, self.segment, self.described, cells, self.parts[-1], self.sizes, vectors)
+        sized = SizedSegment(self.graph, self.segment, self.described)
+        found = tile_accesses(sized, cells, self.parts[-1], self.sizes, vectors)
         if found is None:
             return None
         params = self._params(order, found.vector, found.widths)

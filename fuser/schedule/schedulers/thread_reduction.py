@@ -2,7 +2,7 @@
 
 A block whose threads share such a reduction would join their results for every few elements, and threads along dims between
 which reduced ones lie read some elements of every run. Here a thread takes several results, neighbours along the fastest kept
-dims, and all that they are reduced from: the cells of `thread_tile.py`, over the loops of a pointwise kernel. Nothing is
+dims, and all that they are reduced from: the cells of `analysis/cells.py`, over the loops of a pointwise kernel. Nothing is
 exchanged, all loads are issued before the first use, and what several stages need is read once and stays in registers.
 
     t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j a thread: two vectors of 8 of t0, one of 4 of t1
@@ -23,17 +23,17 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.cells import CELL_BYTES, SizedSegment, reduced_cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, arguments_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, keep_stages, row_reductions, stage_levels
-from fuser.schedule.analysis.thread_tile import CELL_BYTES, reduced_cells, vectorize_tile
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, ThreadReductionParams
 from fuser.schedule.schedulers.pointwise import LEAST_THREADS, Choice, lacks_loop, tile_loops
-from fuser.schedule.transforms.vectorize import cache_arguments
+from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 
 HELD_BYTES = 128
 """Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""
@@ -95,7 +95,7 @@ class ThreadReductionScheduler:
             builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         first = len(types) + (loops.unroll > 1)
-        vectorize_tile(builder, copies, loops.widths, loops.runs, dict(loops.tails), first, first + (loops.vector > 1))
+        vectorize_tile(builder, copies, loops, first)
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
@@ -148,7 +148,8 @@ def propose_by_thread(
     inner = sorted((d for d in solid if groups[d] in reduced), key=lambda d: sizes[groups[d]] != 1)
     if _is_one_row([groups[d] for d in solid if sizes[groups[d]] != 1], reduced):
         return Refused("what is reduced is one run in memory")
-    cells = reduced_cells(graph, segment, inputs, arguments_of(graph, segment, inputs), [groups[d] for d in inner])
+    sized = SizedSegment(graph, segment, inputs)
+    cells = reduced_cells(sized, arguments_of(graph, segment, inputs), [groups[d] for d in inner])
     if cells is None:
         return Refused("how much is reduced follows from no input")
     last = {groups[d] for d in kept[-1:]}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import tensor_outputs
+from fuser.ir.fusion import tensor_inputs, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reads import displaced_name, is_displaced
+from fuser.schedule.params import PointwiseParams
 
 
 def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
@@ -66,11 +67,44 @@ def vectorize_by(
         name = copies.get(argument)
         if name is None:
             continue
-        innermost = builder.innermost(name)
         if misaligned:
-            builder.parallelize(name, innermost, ParallelType.serial)
+            builder.parallelize(name, builder.innermost(name), ParallelType.serial)
             builder.allow_misaligned(name)
-        if builder.state(name).loop[innermost].extent is not const(width):
-            builder.split(name, innermost, width)
-            innermost += 1
-        builder.parallelize(name, innermost, ParallelType.vectorize)
+        _vectorize_innermost(builder, name, width)
+
+
+def vectorize_tile(builder: ScheduleBuilder, copies: Mapping[str, str], params: PointwiseParams, first: int) -> None:
+    """Vectorize the copies of arguments where a thread takes cells.
+
+    first   the first loop of a thread's elements; those of its cells follow, then those of a cell, or of an input that is read
+            whole
+    """
+    inside = first + (params.vector > 1)
+    tails = dict(params.tails)
+    for argument, width in params.widths:
+        name = copies.get(argument)
+        if name is None:
+            continue
+        last = builder.innermost(name)
+        if argument in params.runs:
+            at = last - tails.get(argument, last - first)
+            if at > first:
+                builder.reorder(name, {first: at})
+                made = builder.definition(name)
+                if argument in builder.output_names and made is not None:
+                    # What is stored by vectors lies in registers as they do.
+                    builder.reorder(tensor_inputs(made)[0].name, {first: at})
+        else:
+            at = max(inside, last + 1 - tails.get(argument, last)) if last >= inside else last
+        for _ in range(last - at):
+            builder.merge(name, at, at + 1)
+        _vectorize_innermost(builder, name, width)
+
+
+def _vectorize_innermost(builder: ScheduleBuilder, name: str, width: int) -> None:
+    """The innermost loop, or its last `width` elements, as one access."""
+    innermost = builder.innermost(name)
+    if builder.state(name).loop[innermost].extent is not const(width):
+        builder.split(name, innermost, width)
+        innermost += 1
+    builder.parallelize(name, innermost, ParallelType.vectorize)

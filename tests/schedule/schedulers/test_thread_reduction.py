@@ -18,7 +18,7 @@ from fuser.schedule.params import ReductionParams, Refused, SegmentInputs, Threa
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.thread_reduction import propose_by_thread
 from tests.random_reshapes import laid_out
-from tests.schedule.analysis.test_thread_tile import accesses, dense, sources
+from tests.schedule.analysis.cell_programs import accesses, dense, sources
 
 BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
 DTYPES = (Float, DataType.Half, BFloat16, Double)
