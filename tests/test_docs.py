@@ -46,6 +46,28 @@ def test_named_options_exist(page: Path) -> None:
     assert named(page, r"\b(FUSER_[A-Z_]+)\b") <= {row.env for row in options.OPTIONS} | MACROS
 
 
+GLOSSARY = ROOT / "docs" / "GLOSSARY.md"
+
+
+def glossary_terms() -> set[str]:
+    """Terms with an entry, and those that an entry explains in passing, in bold."""
+    groups = re.findall(r"\*\*([^*]+)\*\*", GLOSSARY.read_text(encoding="utf-8"))
+    return {term.strip().lower() for group in groups for term in group.split(",")}
+
+
+@pytest.mark.parametrize(
+    "page", [GLOSSARY, ROOT / "docs" / "ARCHITECTURE.md", ROOT / "README.md"], ids=lambda p: p.name
+)
+def test_terms_in_italics_have_an_entry(page: Path) -> None:
+    used = named(page, r"(?<![*\w/`])\*([A-Za-z][^*`|]*)\*(?!\*)")
+    assert used
+    known = glossary_terms()
+    assert (
+        sorted(t for t in used if not {t.lower(), t.lower().removesuffix("s"), t.lower().removesuffix("es")} & known)
+        == []
+    )
+
+
 # --- pages that are checked against what they describe ------------------------------------------------------------------
 
 
