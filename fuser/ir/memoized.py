@@ -29,7 +29,7 @@ def memoized(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenat
     @wraps(find)
     def asked(fusion: Fusion, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         known = fusion.answers
-        key = (find, args, *kwargs.items())
+        key = (find, args, *kwargs.items()) if kwargs else (find, args)
         try:
             return known[key]
         except KeyError:

@@ -103,9 +103,9 @@ def cells_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Se
     """An order of dims (slowest first) in which those that are the cells of an argument come last, if the fastest dim is the
     one around them there: the largest such argument says which."""
     last = next((g for g in reversed(order) if sizes[g] != 1), None)
-    for a in sorted(arguments, key=lambda a: -a.nbytes):
-        if last is None or a.displaced is not None:
-            continue
+    if last is None:
+        return list(order)
+    for a in sorted((a for a in arguments if a.displaced is None and a.stride(last) > 1), key=lambda a: -a.nbytes):
         inside: list[Group] = []
         running = 1
         while running < a.stride(last):
@@ -122,6 +122,11 @@ def cells_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Se
 def find_cells(sized: SizedSegment, arguments: Sequence[Argument], parts: Sequence[Sequence[Group]]) -> Cells | None:
     """The cells of a segment whose loops are `parts`; None where there is nothing that a thread should take whole."""
     for inner in (parts[-1], ()) if len(parts) > 1 else ((),):
+        if not inner and not _sliced_inputs(sized.segment):
+            continue
+        # The reference has all of them.
+        if math.prod(sized.evaluate(g.extent) for g in inner) > CELL_BYTES:
+            continue
         found = _cells(sized, arguments, parts[-2] if inner else parts[-1], inner)
         if found is not None:
             return found
@@ -142,7 +147,7 @@ def _cells(
     found: list[Argument] = []
     runs: dict[str, int] = {}
     apart: dict[str, tuple[int, tuple[int, ...]]] = {}
-    for t in sized.segment.input_tensors:
+    for t in _sliced_inputs(sized.segment):
         whole = _held(sized, t, inner)
         if whole is not None and whole[0].stride(last):
             held[t.name] = whole[0]
@@ -217,6 +222,12 @@ def _sliced(segment: Fusion, t: Tensor) -> tuple[Sequence[Expr], Sequence[int]] 
     if not moved or any(isinstance(e, Gather) for e in reads):
         return None
     return reads, [i for i, d in enumerate(t.visible) if d in moved]
+
+
+@memoized
+def _sliced_inputs(segment: Fusion) -> list[Tensor]:
+    """The inputs that all exprs slice or pad, or read at their own indices."""
+    return [t for t in segment.input_tensors if _sliced(segment, t) is not None]
 
 
 def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argument, tuple[Bound, ...]] | None:

@@ -13,6 +13,7 @@ from fuser.ir.fusion import Cat, Fusion, Resize, expr_extents, tensor_outputs
 from fuser.ir.integer_nodes import Min, Sum
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.tensors import place_in_root
 
@@ -20,20 +21,22 @@ from fuser.ir.tensors import place_in_root
 def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
     """Dims along which elements inside and outside a window are told apart."""
     found: set[Group] = set()
-    for e in segment.tensor_exprs:
-        match e:
-            case Resize():
-                tested = {
-                    d
-                    for w, d in zip(e.windows, e.output.produced, strict=True)
-                    if w.pieces or evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
-                }
-                found.update(graph.group(d) for d in e.output.visible if place_in_root(d)[0] in tested)
-            case Cat():
-                found.add(graph.group(e.output.visible[e.dim]))
-            case _:
-                pass
+    for e in _with_windows(segment):
+        if isinstance(e, Cat):
+            found.add(graph.group(e.output.visible[e.dim]))
+            continue
+        tested = {
+            d
+            for w, d in zip(e.windows, e.output.produced, strict=True)
+            if w.pieces or evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
+        }
+        found.update(graph.group(d) for d in e.output.visible if place_in_root(d)[0] in tested)
     return found
+
+
+@memoized
+def _with_windows(segment: Fusion) -> list[Resize | Cat]:
+    return [e for e in segment.tensor_exprs if isinstance(e, (Resize, Cat))]
 
 
 def ask_for_unclamped(builder: ScheduleBuilder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
@@ -278,6 +279,19 @@ def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[fr
     ]
 
 
+@memoized
+def _weight(segment: Fusion) -> int:
+    """Of its heaviest op."""
+    return max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
+
+
+@memoized
+def _slices(segment: Fusion) -> frozenset[str]:
+    """Names of the reads that are slices."""
+    resized = [e for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None]
+    return frozenset(displaced_name(e, e.input) for e in resized)
+
+
 class Choice:
     """Vector width, block and rows of a thread for one set of sizes."""
 
@@ -301,13 +315,11 @@ class Choice:
         self.device = device
         self.total = math.prod(sizes.values())
         self.repeated = most_repeated(segment, device)
-        self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
+        self.weight = _weight(segment)
         self.tested = tested_groups(graph, segment, inputs.evaluate)
         self.parts = joined_dims(order, sizes, self.arguments, self.tested)
         self.inputs = segment.input_tensors
-        self.slices = {
-            displaced_name(e, e.input) for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None
-        }
+        self.slices = _slices(segment)
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
@@ -329,10 +341,11 @@ class Choice:
 
     def _aligned(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice with accesses that are aligned and whole."""
-        widths, divisors = self.widths.along_asked(self.parts[-1], self._most_elements())
+        widths, divisors = self.widths.along_asked(self.parts[-1], self.most_elements)
         wide = tuple((n, w) for n, w in widths.items() if w > 1)
         found = self._params(order, max(widths.values(), default=1), wide)
-        return replace(self._rows_in_turn(found), divisors=divisors)
+        found = self._rows_in_turn(found)
+        return replace(found, divisors=divisors) if divisors else found
 
     def _rows_in_turn(self, params: PointwiseParams) -> PointwiseParams:
         """The same with further rows of a thread, one after another, if instructions take longer than memory does, and what is
@@ -370,7 +383,7 @@ class Choice:
         assert self.cells is not None
         cells = self.cells
         vectors = [
-            vector or 1 << k for k in reversed(range(1 if vector else (most or self._most_elements()).bit_length()))
+            vector or 1 << k for k in reversed(range(1 if vector else (most or self.most_elements).bit_length()))
         ]
         sized = SizedSegment(self.graph, self.segment, self.described)
         found = tile_accesses(sized, cells, self.parts[-1], self.sizes, vectors)
@@ -449,7 +462,7 @@ class Choice:
     def _flat(self, order: tuple[int, ...]) -> PointwiseParams | None:
         """All elements as one run, cut at multiples of a vector, where rows are short and only some arguments have rows: those
         are read by element, with one division for the elements of a thread. None where that cannot be."""
-        vector = self._most_elements()
+        vector = self.most_elements
         if len(self.parts) != 2 or vector == 1:
             return None
         solid = [[g for g in part if self.sizes[g] != 1] for part in self.parts]
@@ -503,7 +516,7 @@ class Choice:
     def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
         """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""
-        run, limit = self.parts[-1], self._most_elements()
+        run, limit = self.parts[-1], self.most_elements
         if limit > 2 and self.total < limit * WANTED_THREADS * self.device.sm_count:
             limit //= 2
         length = math.prod(self.sizes[g] for g in run)
@@ -554,7 +567,8 @@ class Choice:
         read = [a for a in self.arguments if a.tensor in self.inputs]
         return sum(self.total * a.itemsize if a in gathered else a.nbytes for a in read)
 
-    def _most_elements(self) -> int:
+    @cached_property
+    def most_elements(self) -> int:
         """Most elements of a thread."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
