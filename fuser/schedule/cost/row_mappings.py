@@ -81,6 +81,8 @@ GROUP_THREADS = (128, 256, 512, 1024)
 """Threads of a block of a group."""
 MOST_RESIDENT = 4
 """Blocks of groups on an SM: more of them only have more to exchange."""
+OF_GROUP = 8
+"""Registers of a thread where blocks meet in device memory: flags, and addresses of what others leave."""
 LEAST_OF_GROUP = 8192
 """Elements of a row that is worth a group."""
 
@@ -392,6 +394,7 @@ def _groups(
     for threads in (n for n in GROUP_THREADS if n <= device.max_threads_per_block):
         for batch, sharing in spreads_of(row.accesses, threads, LEAST_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
+            needed += OF_GROUP
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
             if needed > _most_registers(threads, device) or held > device.shared_per_block_optin:
                 break
