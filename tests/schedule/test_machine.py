@@ -25,10 +25,10 @@ from benchmarks.kernel_texts import TextsOfKernels
 from benchmarks.sweep_cases import sweep_cases
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost import columns_model, scan_model
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_rows import shared_rows_time
+from fuser.schedule.cost.inner_outer_load import Load
 from fuser.schedule.cost.row_mappings import RowMapping, RowWork, row_mappings, work_of
 from fuser.schedule.cost.rows_model import choose_pass_shape
 from fuser.schedule.params import Refused

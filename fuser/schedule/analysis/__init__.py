@@ -7,7 +7,7 @@ Imports of schedule/: params.py alone.
     windows.py              what the windows of slices, pads and concatenations say about loops
     reduced_dims.py         what the reductions of a segment reduce, and whether one set of loops serves them all
     stages.py               passes over the full-size data, and what is kept between them
-    inner_outer.py          statistics of rows and sums of columns of one iteration space
+    inner_outer.py          which reductions are statistics of rows, and which sums of columns
     independent_outputs.py  outputs that share nothing but cheap values
     layout.py               strides along the loops' dims, dims that are one run of memory, widths of accesses
     alignment.py            how wide accesses may be along rows whose starts are not aligned

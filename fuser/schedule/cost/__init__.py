@@ -19,6 +19,7 @@ Persistent rows
     row_mappings.py         which threads and blocks hold a row, and where; what that asks of the machine
     scratch_budget.py       bytes of shared memory that exchanges of a block need beside its data
 Columns, and rows with columns
+    inner_outer_load.py     what a row costs a thread: bytes, registers, operations
     columns_model.py        few rows over the blocks of a cluster, long ones over those of the grid
     rows_model.py           rows of gradients in registers
     gradient_rows.py        rows of gradients in shared memory

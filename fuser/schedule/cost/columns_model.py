@@ -18,7 +18,7 @@ from functools import lru_cache
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.inner_outer import Load
+from fuser.schedule.cost.inner_outer_load import Load, size_registers
 from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS
 
 OF_NEXT_ROW = 350
@@ -137,10 +137,10 @@ def choose_cluster_shape(
                 continue
             for width, threads, batch in _accesses(length, vector, sharing, device):
                 held = load.own_registers + batch * (
-                    width * load.column_registers + _registers(load.weight_sizes, width)
+                    width * load.column_registers + size_registers(load.weight_sizes, width)
                 )
-                held += batch * _registers(load.kept_sizes, width)
-                of_row = batch * _registers(load.read_sizes, width) + load.statistic_registers
+                held += batch * size_registers(load.kept_sizes, width)
+                of_row = batch * size_registers(load.read_sizes, width) + load.statistic_registers
                 last = 0
                 for at_once in range(1, min(own, MOST_ROWS_AT_ONCE, max(1, MOST_ELEMENTS // (batch * width))) + 1):
                     beside = -(-own // at_once)
@@ -211,11 +211,13 @@ def choose_group_shape(
             if not 2 * WARP <= threads <= device.max_threads_per_block:
                 continue
             sharing = -(-length // (width * threads * batch))
-            held = load.own_registers + batch * (width * load.column_registers + _registers(load.weight_sizes, width))
-            held += batch * _registers(load.kept_sizes, width)
-            loads = batch * _registers(load.read_sizes, width)
+            held = load.own_registers + batch * (
+                width * load.column_registers + size_registers(load.weight_sizes, width)
+            )
+            held += batch * size_registers(load.kept_sizes, width)
+            loads = batch * size_registers(load.read_sizes, width)
             # The compiler holds rows as they are computed with, not as they come.
-            wide = batch * _registers(tuple(max(4, size) for size in load.read_sizes), width)
+            wide = batch * size_registers(tuple(max(4, size) for size in load.read_sizes), width)
             granted = rung_of(threads)[1]
             # Doubles leave no registers for the next rows: f64 74x250003 takes 270 us without them, 314 with (H200).
             for ahead in (False,) if load.is_double else (False, True):
@@ -247,8 +249,8 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
         if not 2 * WARP <= threads <= THREADS_OF_DOUBLES:
             continue
         sharing = -(-length // (threads * batch))
-        held = load.own_registers + batch * (load.column_registers + _registers(load.weight_sizes, 1))
-        held += _registers(load.kept_sizes, 1)
+        held = load.own_registers + batch * (load.column_registers + size_registers(load.weight_sizes, 1))
+        held += size_registers(load.kept_sizes, 1)
         row_bytes = threads * batch * load.loaded
         room = device.shared_per_block_optin - BESIDE_COLUMNS
         for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
@@ -292,11 +294,6 @@ def _accesses(length: int, most: int, sharing: int, device: DeviceInfo) -> Itera
                 break
             threads *= 2
         vector //= 2
-
-
-def _registers(sizes: tuple[int, ...], vector: int) -> int:
-    """Registers of an access to tensors of elements of these sizes."""
-    return sum(-(-vector * size // 4) for size in sizes)
 
 
 def _time(

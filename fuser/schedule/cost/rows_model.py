@@ -20,8 +20,8 @@ import math
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.inner_outer import Load
 from fuser.schedule.cost.columns_model import whole_grid_time
+from fuser.schedule.cost.inner_outer_load import Load
 from fuser.schedule.params import Refused
 
 BLOCKS = (256, 512)

@@ -19,18 +19,12 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Scan
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.analysis.inner_outer import (
-    Found,
-    choices_of,
-    find_inner_outer,
-    inner_outer_of,
-    kept_sizes,
-    sum_registers,
-)
+from fuser.schedule.analysis.inner_outer import choices_of, inner_outer_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.cost.gradient_rows import SharedRows, choose_shared_rows
+from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer, kept_sizes, sum_registers
 from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs

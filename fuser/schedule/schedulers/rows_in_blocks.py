@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.inner_outer import InnerOuterPass
 from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.transforms.inner_outer_pass import InnerOuterPass
 from fuser.schedule.transforms.place_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 

@@ -12,9 +12,9 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.analysis.inner_outer import Found, find_inner_outer
 from fuser.schedule.cost.columns_model import choose_group_shape
 from fuser.schedule.cost.gradient_rows import choose_shared_rows
+from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer
 from fuser.schedule.params import InnerOuterParams, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 

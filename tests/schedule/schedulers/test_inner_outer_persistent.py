@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.analysis.inner_outer import find_inner_outer
+from fuser.schedule.cost.inner_outer_load import find_inner_outer
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler

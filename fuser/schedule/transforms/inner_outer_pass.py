@@ -1,0 +1,165 @@
+"""What every schedule of inner and outer reductions does first: inputs are cached, what stages keep is decided, and what
+follows the sums is computed apart from the pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fuser.ir.enums import LoadStoreOpType
+from fuser.ir.fusion import (
+    ExpSum,
+    Fusion,
+    Reducing,
+    Tensor,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.inner_outer import choices_of, concrete_groups, downstream, input_dims, reduced_of
+from fuser.schedule.analysis.reference import (
+    dim_groups,
+    resolving_graph,
+)
+from fuser.schedule.analysis.stages import keep_stages
+
+
+class InnerOuterPass:
+    """What there is to compute, in a schedule of its own; one use. `order`, `reference`: see InnerOuterParams."""
+
+    def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
+        self.builder = ScheduleBuilder(segment)
+        graph = resolving_graph(segment)
+        inner_outer = next(s for s in choices_of(segment, graph) if s.reference.name == reference)
+        self.sums = {t.name for t in inner_outer.column}
+        self.placed: dict[str, str] = {}
+        self.along = input_dims(segment, graph, inner_outer.along)
+        # Input dims, one for each dim of the reference that has several elements, slowest first.
+        groups = dim_groups(graph, inner_outer.reference)
+        self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
+
+    def kept(self) -> list[Tensor]:
+        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
+        b = self.builder
+        _, copies, kept = self.compute()
+        graph = b.graph()
+        along = self._along_groups(graph)
+        tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
+        return [t for t in tensors if concrete_groups(graph, t) & along]
+
+    def compute(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
+        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
+
+        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
+        """
+        b = self.builder
+        late = self._compute_apart()
+        copies = self._cache(late)
+        for name in in_shared:
+            self.placed[name] = b.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]])
+        row, _ = self.reductions()
+        for name in row:
+            expr = b.definition(name)
+            if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
+                b.two_pass(name)
+        kept = keep_stages(b, few_registers=True, anew=self._has_part_of_row)
+        return late, copies, [k.name for k in kept]
+
+    def reductions(self) -> tuple[list[str], list[str]]:
+        """Names of the results of row and of column reductions (one of each triple)."""
+        b = self.builder
+        graph = b.graph()
+        along = self._along_groups(graph)
+        results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
+        row = [t.name for t in results if reduced_of(graph, t) == along]
+        return row, [t.name for t in results if t.name not in row]
+
+    def after(self, column: Iterable[str]) -> set[str]:
+        tensors = [self.builder.state(n).tensor for n in column]
+        return {t.name for t in downstream(self.builder.exprs, tensors)}
+
+    def _compute_apart(self) -> set[str]:
+        """Compute anew, for what follows the sums, all that it needs beside them; the names made."""
+        b = self.builder
+        made: set[str] = set()
+        pending = sorted(self.after(self.sums))
+        siblings = {s for n in self.sums for s in b.siblings(n)}
+        while pending:
+            consumer = pending.pop()
+            expr = b.definition(consumer)
+            assert expr is not None
+            for t in dict.fromkeys(tensor_inputs(expr)):
+                if t.name in made | siblings or t.name in self.after(self.sums) or t.is_cpu:
+                    continue
+                if t.name in b.input_names:
+                    made.add(b.cache_after(t.name, cached_uses=[consumer]))
+                    continue
+                clone = b.recompute(t.name, [consumer])
+                made.add(clone)
+                pending.append(clone)
+        return made
+
+    def _cache(self, late: set[str]) -> dict[str, str]:
+        """Copies of the inputs for the pass, and outputs as copies of what computes them: argument -> its copy."""
+        b = self.builder
+        copies: dict[str, str] = {}
+        for t in b.fusion.input_tensors:
+            uses = [tensor_outputs(e)[0].name for e in b.uses(t.name)]
+            early = [n for n in uses if n not in late]
+            if not t.is_cpu and early:
+                copies[t.name] = b.cache_after(t.name, cached_uses=early)
+        for t in b.fusion.output_tensors:
+            # What others read of an output stays in registers: who stores an element need not be who reads it.
+            b.cache_before(t.name, move_uses=bool(b.uses(t.name)))
+            copies[t.name] = t.name
+        return copies
+
+    def held_copies(self, copies: Mapping[str, str]) -> set[str]:
+        """The copies of inputs that are read once for all their uses, in shared memory where they have one there."""
+        names = (n for n in self.builder.input_names if n in copies and not self._has_part_of_row(n))
+        return {self.placed.get(n, copies[n]) for n in names}
+
+    def _has_part_of_row(self, name: str) -> bool:
+        """Whether a tensor has some dims of a row and lacks others.
+
+        Those dims are one axis, of which each thread has elements. Of such a tensor several are the same element: what a thread
+        would hold is what others need. It is read, or computed, where it is used.
+        """
+        graph = self.builder.graph()
+        along = self._along_groups(graph)
+        own = concrete_groups(graph, self.builder.state(name).tensor) & along
+        return bool(own) and own != along
+
+    def rowwise(self, loaded: Iterable[str]) -> list[str]:
+        """The copies of inputs that differ from row to row."""
+        b = self.builder
+        graph = b.graph()
+        along = self._along_groups(graph)
+        return sorted(n for n in loaded if not concrete_groups(graph, b.state(n).tensor) <= along)
+
+    def _along_groups(self, graph: IterationGraph) -> frozenset[Group]:
+        return frozenset(map(graph.group, self.along))
+
+    def merge_rows(self, name: str) -> None:
+        """The dims of the rows, which come first, become one."""
+        for _ in range(len(self.order) - len(self.along) - 1):
+            self.builder.merge(name, 0, 1)
+
+    def cut_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
+        """I, from position `at` on -> I/(v*...), ..., [v]: the dims of a row become one, which is split by the elements of an
+        access, and then by each of `counts`."""
+        b = self.builder
+        for _ in range(len(self.along) - 1):
+            b.merge(name, at, at + 1)
+        for count in (*((vector,) if vector > 1 else ()), *counts):
+            b.split(name, at, count)
+
+    def order_dims(self, name: str) -> None:
+        """The dims of a reduction result in the order of memory, rows first; those of one element last."""
+        b = self.builder
+        graph = b.graph()
+        rank = {graph.group(d): i for i, d in enumerate(self.order)}
+        loop = b.state(name).loop
+        order = sorted(range(len(loop)), key=lambda i: rank.get(graph.group(loop[i]), len(rank)))
+        b.reorder(name, {old: new for new, old in enumerate(order)})
