@@ -168,10 +168,10 @@ def passes_section(folder: str) -> str:
 FOLDERS = sorted(path.parent.name for path in (ROOT / "fuser").glob("*/__init__.py"))
 
 
-ROOMS = sorted(str(path.parent.relative_to(ROOT / "fuser")) for path in (ROOT / "fuser").glob("*/*/__init__.py"))
+SUB_PACKAGES = sorted(str(path.parent.relative_to(ROOT / "fuser")) for path in (ROOT / "fuser").glob("*/*/__init__.py"))
 
 
-@pytest.mark.parametrize("folder", FOLDERS + ROOMS)
+@pytest.mark.parametrize("folder", FOLDERS + SUB_PACKAGES)
 def test_files_named_by_folders_exist(folder: str) -> None:
     names = re.findall(r"(?<![\w./-])([\w/.-]+\.(?:py|md))\b", folder_docstring(folder))
     places = (ROOT / "fuser" / folder, (ROOT / "fuser" / folder).parent, *PLACES)
@@ -187,10 +187,10 @@ def test_lowering_lists_its_passes_in_order() -> None:
         assert [*(ROOT / "fuser" / "lowering").rglob(f"{name}.py")]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_list_their_files(room: str) -> None:
-    files = {path.name for path in (ROOT / "fuser" / room).glob("*.py")} - {"__init__.py"}
-    assert sorted(name for name in files if not re.search(rf"(?<![\w/]){name}\b", folder_docstring(room))) == []
+@pytest.mark.parametrize("package", SUB_PACKAGES)
+def test_sub_packages_list_their_files(package: str) -> None:
+    files = {path.name for path in (ROOT / "fuser" / package).glob("*.py")} - {"__init__.py"}
+    assert sorted(name for name in files if not re.search(rf"(?<![\w/]){name}\b", folder_docstring(package))) == []
 
 
 def test_optimize_lists_its_passes() -> None:

@@ -45,8 +45,8 @@ The launcher
                     (paths.py)
     first call      goes through the interpreter, behind binding, scheduling and compiling where the launcher is that of
                     a `FusionExecutorCache`. Its steps are kept as a `BoundProgram`
-    later calls     run the straight line (straight_line.py): the steps as the text of one function that allocates,
-                    writes addresses into argument cells, launches and returns. A thread makes it when it first meets
+    later calls     run the straight-line function (straight_line.py): the steps as code of one function that allocates,
+                    writes addresses into argument buffers, launches and returns. A thread makes it when it first meets
                     the key, from the second call on. Sizes are constants that the text is made with, so that shapes
                     share its code object. Cells and launch configurations belong to one thread, and a call that comes
                     in while one is under way in it gets others. The current stream, device and context, and flags of

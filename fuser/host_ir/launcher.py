@@ -1,15 +1,17 @@
-"""The default executor: one key per call, and for each key the straight line that an earlier call left.
+"""The default executor: one key per call, and for each key a straight-line function made from the steps of its first call.
 
     call    read the key off the arguments, look it up, run what is there          (runtime/call_keys.py, straight_line.py)
-    first   the interpreter, which makes every check and keeps its steps; a straight line is made of them
+    first   the interpreter, which makes every check and keeps its steps. Each thread makes a straight-line function of them
+            when it first meets the key again
 
 Everything that runs a program goes this way: a `Launcher` belongs to a host program, where the first call of a key is a run of
 the interpreter, or to an executor of fusions, where it also binds, schedules and compiles. What a first call has proved
 depends on the key alone, and on which inputs share memory where that matters, and on which bodies numbers choose, which are
 the second half of a key then.
 
-Steps are shared by all threads; each thread makes straight lines of its own, for what they write as they run. Arguments that
-no reader reads (of JAX, of several libraries, tensors in host memory that are no NumPy arrays) are the interpreter's.
+Steps are shared by all threads; each thread has straight-line functions of its own, for what they write as they run.
+Arguments that no reader reads (of JAX, of several libraries, tensors in host memory that are no NumPy arrays) are the
+interpreter's.
 """
 
 from __future__ import annotations

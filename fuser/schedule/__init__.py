@@ -12,7 +12,7 @@ asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Pla
 `DeviceInfo`, its limits as plain data, so that any GPU can be compiled for on any machine. The table of
 docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
 
-Rooms, the upper ones import the lower
+Sub-packages and files, the upper ones import the lower
     segmentation.py the fusion cut into segments; view_segments.py, cuts.py, runs.py: views, parts, what is left, in order
     segment.py      a segment, and who takes it
     registry.py     the schedulers, in the order in which they are asked
