@@ -277,7 +277,8 @@ def _merged_stride(outer: tuple[Group, Int], inner: tuple[Group, Int]) -> Int | 
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:
-    """Storage of an intermediate: the parallel axes whose workers share it, and the serial axes that are not inlined."""
+    """Storage of an intermediate: its allocation axes are the parallel axes whose threads share the memory, and the serial axes
+    inside its inline position."""
     state = context.state(tensor.name)
     loops = context.loops(tensor.name)
     stored: list[Group] = []

@@ -264,8 +264,8 @@ def scalar_program(
 ) -> tuple[ScalarStep, ...]:
     """Host steps that compute the named scalars from user scalars and extents.
 
-    A caller's number may have more digits than the scalar's type, or be of a smaller kind, and the plan does not say of which
-    type an argument is: steps read what a cast to that type makes of it.
+    User scalars are cast to their declared dtype first, because a caller's number may be of another type or precision, and the
+    plan does not say which.
     """
     fusion = context.fusion
     by_name: dict[str, ScalarOp | ExtentOp] = {

@@ -69,7 +69,7 @@ def lower_fusion(
     """Lower a scheduled fusion to a kernel that is right for all inputs for which `facts` hold.
 
     With FUSER_VERIFY=passes (or a planted fault) the schedule and every pass's result are checked. `proofs` (a new one with
-    FUSER_VERIFY=proofs) is signalled of every claim that lowering rests on, and they are proved again.
+    FUSER_VERIFY=proofs) records every claim that lowering relies on; SymPy proves them again.
     Raises SchedulingError for a schedule that cannot be lowered, InternalError for a bug of a pass.
     """
     wanted = options.VERIFY.get()

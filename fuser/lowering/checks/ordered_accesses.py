@@ -51,7 +51,7 @@ class _Access:
 
 
 class _Paths:
-    """Follows all paths at once: the accesses that some path has made since its last barrier."""
+    """A forward dataflow analysis: the accesses since the last barrier, over all paths."""
 
     def __init__(self, result: PassResult, found: Findings) -> None:
         self.result = result
@@ -149,7 +149,7 @@ def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
 
 
 class _Published:
-    """Follows all paths at once: the tests around the stores for other blocks that a path has made since its last barrier."""
+    """A forward dataflow analysis: the predicates of the stores for other blocks since the last barrier, over all paths."""
 
     def __init__(self, crosses: AbstractSet[Buffer], found: Findings) -> None:
         self.crosses = crosses
@@ -273,7 +273,7 @@ def no_unordered_blocks(result: PassResult, found: Findings) -> None:
 
 
 class _Crossings:
-    """Follows all paths at once: the (buffer, is written) that some path has accessed since the grid last waited."""
+    """A forward dataflow analysis: the (buffer, is written) accessed since the last grid barrier, over all paths."""
 
     def __init__(self, crossing: AbstractSet[str], found: Findings) -> None:
         self.crossing = crossing

@@ -8,34 +8,34 @@ Levels of a reduction
     warp_all_reduce.py            lanes of a warp, by butterfly shuffles
     warp_reduce_scatter.py        many sums over a warp: each lane ends up with one
     expand_block.py               warps of a block
-    block_reduce_scatter.py       parts of several results, by all threads of a block
+    block_reduce_scatter.py       several results at once, a share of them for each thread of a block
     expand_cluster.py             blocks of a cluster
-    expand_cooperative_group.py   blocks of a group of the grid, all of which go on with the result
-    expand_grid.py                blocks of the grid, the last of which joins
-    grid_parts.py                 workspaces in which they leave their parts
+    expand_cooperative_group.py   a group of blocks of the grid, all of which continue with the result
+    expand_grid.py                blocks of the grid, the last of which combines the partial results
+    grid_parts.py                 workspaces for the partial results of blocks
     flagged_partials.py           flagged stores in place of a fence and a counter
 Others
-    expand_grid_barrier.py        the wait of the whole grid
-    semaphores.py                 the counters that blocks meet by
+    expand_grid_barrier.py        the grid barrier
+    semaphores.py                 the counters by which blocks synchronise
     expand_scan.py                scans over the threads of a block
     lane_groups.py                how those lie in warps
     expand_scan_cluster.py        scans over the blocks of a cluster
 
 What holds at all levels, and how each exchanges
     Every thread of a block ends up with the result (docs/decisions/0004-allreduce-collectives.md). There are no float
-    atomics and every join has a fixed order, so that results repeat.
-        warp     butterflies; many results at once by reduce-scatter (warp_reduce_scatter.py)
-        block    one shared slot for each warp; every thread joins the slots in warp order. Results of many columns are
-                 joined by groups of threads (block_reduce_scatter.py)
-        cluster  stores into the shared memory of the other blocks. Where warps do so once in a kernel, the receiver
-                 counts bytes (st.async and an mbarrier); else there is a barrier of the cluster
-        group    blocks that all go on with the result: a counter that only grows, and places for each execution
+    atomics and partial results are combined in a fixed order, so that results repeat.
+        warp     butterfly shuffles; many results at once by reduce-scatter (warp_reduce_scatter.py)
+        block    one value in shared memory for each warp; every thread combines them in warp order. Results of many
+                 columns are combined by groups of threads (block_reduce_scatter.py)
+        cluster  stores into the shared memory of the other blocks. If warps do so once in a kernel, the receiver
+                 counts bytes (st.async and an mbarrier); else there is a cluster barrier
+        group    blocks that all continue with the result: a counter that only grows, and memory for each execution
         grid     partial results in a workspace, a fence, a semaphore; the last block to arrive (or, in a cooperative
-                 launch, every block after a wait) joins them in block order; of threads that hold copies of one partial
-                 result, one writes it. Single results of at most 1024 blocks are flagged stores instead (`Post`): 4
-                 bytes and a flag are written at once, the last block by number waits for them, and no fence, counter
-                 and read follow one another
-    A scan keeps the order of its elements: a thread folds what it holds, then come the totals of lanes, warps, tiles
-    and blocks of a cluster, and last the value carried along a row of several steps. It stays within a block or a
-    cluster.
+                 launch, every block after a wait) combines them in block order; of threads that hold copies of one
+                 partial result, one writes it. Single results of at most 1024 blocks are flagged stores instead
+                 (`Post`): 4 bytes and a flag are written at once, and the last block by number waits for them, without
+                 a fence, a counter and a read after each other
+    A scan keeps the order of its elements: a thread scans its own, then come the totals of lanes, warps, tiles and
+    blocks of a cluster, and last the value carried from earlier iterations of the loop along the row. It stays within a
+    block or a cluster.
 """

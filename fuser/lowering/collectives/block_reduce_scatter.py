@@ -68,10 +68,11 @@ _MOST_GROUPS = 8
 
 @record(eq=False)
 class Joined:
-    """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores.
+    """Statements after which every thread has all results of its lane. A thread for which `owner` holds has one of them, and
+    `stored` makes the statements that store it.
 
-    phases    the statements, cut where threads read what others have stored: phases of several reductions may stand beside one
-              another, so that one barrier serves all
+    phases    the statements, split where threads read what others have stored: equal phases of several reductions may be placed
+              together, so that they share a barrier
     results   in shared memory: element e of a lane at e * lanes + lane
     """
 

@@ -1,21 +1,21 @@
 """Reductions across the blocks of a cluster, through distributed shared memory.
 
 Before: every thread of a block (or lane of a warp) holds its block's (warp's) value of a Reduce with cluster axes
-After:  a lane for each block of the cluster stores that value into a slot of its own there; behind one barrier of the cluster
-        each warp reads its own block's slots, a lane for each, and joins them by butterflies, so results repeat. Where there
-        are not too many, the values are those of warps: no barrier of the block comes first. Where a block reduces several
-        values, those of a row by neighbours, its threads read and join theirs in the same way; else each joins the slots in
-        order of rank.
+After:  one lane per block of the cluster stores that value into a slot of that block's shared memory; after a cluster barrier
+        each warp reads the slots of its own block, one lane per slot, and combines them by butterfly shuffles, so results
+        repeat. If there are few enough values, each warp sends its own partial, without a block reduction first. If a block
+        reduces several values and neighbouring threads hold those of a row, these threads read and combine them in the same
+        way; else each thread combines the slots in order of rank.
 
-In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: stores are
-signalled. Each store adds its bytes to a counter of the receiver (st.async and an mbarrier), and a block goes on as soon as its
-own are complete. So blocks wait for values and not for threads. Values of whole blocks are not signalled: threads that poll for
-values hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200).
+If the exchange executes only once in a kernel and sends values of warps, signalled stores replace the cluster barrier: each
+store adds its bytes to a counter of the receiver (st.async and an mbarrier), and a block continues as soon as its own bytes
+are complete. So blocks wait for values and not for threads. Values of whole blocks are not signalled: threads that poll for
+values delay those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200).
 
-A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
-the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
-stores, so a block may end whenever it is done. Slots never share their bytes with other buffers (`allocate_shared`): a peer
-may be ahead.
+A block may store into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
+their first store into another, after the loads of the row. Nobody stores into a block after the barrier that follows the
+stores, so a block may end as soon as it is done. Slots never share bytes with other buffers (`allocate_shared`): a peer may
+be ahead.
 """
 
 from __future__ import annotations

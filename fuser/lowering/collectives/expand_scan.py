@@ -1,13 +1,14 @@
-"""Turn a `Scan` over the threads of a block into shuffles, shared slots and folds. Part of the pass expand_collectives.
+"""Turn a `Scan` over the threads of a block into shuffles, exchange through shared memory, and combining. Part of the pass
+expand_collectives.
 
 Before: t1: scan add (t1_scan, carry t1_carry) over (block_x), tiles 4:4, run 4:1
-After:  each thread folds its run; a warp scans the totals of its threads by shuffles; the last lane of each warp puts the
-        warp's total into a slot, and after a barrier every warp scans the slots of as many tiles as fit its lanes by itself.
-        Then each thread folds what comes before its run into it.
+After:  each thread scans its run; a warp scans the totals of its threads by shuffles; the last lane of each warp stores the
+        warp's total in shared memory, and after a barrier every warp scans the totals of as many tiles as fit its lanes.
+        Then each thread combines its run with the total of what comes before it.
 
-All tiles are folded, shuffled and written before the one barrier, so that they are in flight together. Where threads of other
-scans stand between (threads along y share a column), rows of lanes are shuffled instead of lanes, and every thread reads the
-slots of its column in turn; where the threads are no regular part of warps, it so reads the totals of all threads.
+All tiles are scanned, shuffled and stored before the one barrier, so that they are in flight together. If the threads of one
+scan are not adjacent (threads along y share a column), whole rows of lanes are shuffled, and every thread reads the totals of
+its column in turn. If the threads of a scan do not tile warps evenly, every thread reads the totals of all threads.
 """
 
 from __future__ import annotations

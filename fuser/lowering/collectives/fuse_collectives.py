@@ -15,12 +15,11 @@ from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 
 
 def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
-    """The statements, with the reductions over the same blocks brought together in a tuple. Bodies of loops and tests stay as
-    they are.
+    """The statements, with the reductions over the same blocks gathered in a tuple. Bodies of loops and tests are unchanged.
 
-    They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow, and
-    what reads its result with all that depends on that; a reduction among these is left for a later meeting. Nothing passes a
-    wait of the whole grid: what stands before it is there for what other blocks read behind it.
+    The fused reductions are placed at the last of them. Statements between them that depend on an earlier one (the tests for
+    its last block, reads of its result, and what follows from those) move after the tuple; a reduction among these is left
+    for a later tuple. Nothing moves across a grid barrier: other blocks may read after it what was written before it.
     """
     barriers = [i for i, stmt in enumerate(body) if isinstance(stmt, GridBarrier)]
     if barriers:

@@ -1,16 +1,16 @@
 """All-reduce over the lanes of a warp, by butterfly shuffles. Part of the pass expand_collectives.
 
-Each lane exchanges its partials with the lane whose number differs in one bit, joins them, and continues with the next bit: in
-the end all lanes have the same bits. The count that the elements of statistics have in common is exchanged once.
+Each lane exchanges its partials with the lane whose number differs in one bit, combines them, and continues with the next
+bit. All lanes end with the same bits. The count, which all elements of statistics share, is exchanged once.
 
-Statistics (mean, m2, n) become sums first, of what is known of each lane's values as differences from a mean that all know:
+Statistics (mean, m2, n) first become sums of differences from a mean that all lanes know:
 
     d = mean - mean of the first lane;  a = n d;  b = m2 + n d^2;  n
     mean = mean of the first lane + a / n;  m2 = b - a^2 / n, and not below 0
 
-so that a step is three additions, and no step divides. That mean is one of those that are joined, so that b is at most as many
-times m2 as lanes are joined (and lanes before them), which bounds its rounding. The first lane has the first values along the
-reduced axes: it has some if any lane has.
+so that a step is three additions, and no step divides. The mean of the first lane is one of the combined means; so b is at
+most m2 times the number of combined lanes, which bounds its rounding. The first lane has the first values along the reduced
+axes: it has some if any lane has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The arithmetic of reductions: what a thread has of a result, how an element is added to it, and how two are joined.
+"""The arithmetic of reductions: the partial result of a thread, how an element is added to it, and how two are combined.
 
-Statements over buffers, wherever the parts lie: loops add elements, collectives join what lanes, warps and blocks have.
+Statements over buffers in any memory: loops add elements, collectives combine the partial results of lanes, warps and blocks.
 Imports of lowering/: parallel_axes.py.
 
     join_partials.py    joining by one thread, for every kind below

@@ -15,15 +15,14 @@ from fuser.records import record
 
 @record(eq=False)
 class WelfordStep:
-    """What all elements of a thread's partials have in common, a register each: how many values each has seen, the share of
-    what comes in among all seen, and the weight of the squared difference of the means.
+    """Registers that all elements of a thread's partials share: the number of values seen so far, the share of a new value or
+    partial in that number, and the weight of the squared difference of the means.
 
-    count   one for each element where a loop over them runs around one over their values: they are not counted together then
-    shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
+    count   one register; one per element if the loop over elements runs outside the loop over values, as counts then differ
+    shift   of real values added one by one: the first value of each element. Until all are added, the partials are then the
             sums of the differences from it and of their squares (shifted_sums.py)
-    visited_twice   how many values each element has at most where they are visited again when their mean is known: nothing
-                    is squared before that, and the partials are sums of the values themselves. `shift` then has the sums of
-                    the differences from the mean. Else 0
+    visited_twice   the most values of an element, if a second loop over them computes the squares once the mean is known, else
+                    0. The partials are then plain sums of the values, and `shift` has the sums of differences from the mean
     """
 
     count: Buffer

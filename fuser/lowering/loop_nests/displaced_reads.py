@@ -1,8 +1,8 @@
 """Where a slice, pad or gather reads its operand: the index of each of the operand's dims, and the test of its windows.
 
-The loops at hand run over the dims of the result. The operand's own dims get their indices from them one by one, and all
-else about the operand (merged runs of its storage, splits of its loops) follows from those, and from loops over other dims
-than those that are read elsewhere: a loop that happens to run over one of these says nothing about this read.
+The loops run over the dims of the result. From them follow the indices of the operand's dims, one by one, and from these all
+other indices of the operand (merged dims of its storage, splits of its loops). Loops over dims that are not displaced are
+used as they are; a loop that happens to run over a displaced dim must not be used for this read.
 """
 
 from __future__ import annotations

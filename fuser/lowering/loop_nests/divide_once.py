@@ -1,11 +1,11 @@
-"""One division for all elements of a thread, where they lie in two rows at most.
+"""One division for all elements of a thread, if they are in at most two rows.
 
 Before: w[(8 * t + i) % n]                                                          in an unrolled loop over i < 8, with n >= 8
 After:  w[select(8 * t % n + i < n, 8 * t % n + i, 8 * t % n + i - n)]              of which 8 * t % n is the same in
         all iterations
 
-A division by an extent takes about twenty instructions, a comparison and a selection two. Quotients become that of the first
-element, or one more. It stands behind the normal form of an offset: quotients and remainders that make a whole again are gone.
+A division by an extent takes about twenty instructions, a comparison and a selection two. A quotient becomes that of the first
+element, or one more. Applied to normalised offsets, in which n * (x // n) + x % n has been folded to x.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ class Indexer:
 
     Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
     // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
-    of extent 1 has index 0. `rows` has the axes of each tensor to which splits are aligned, (group, stride) without the one
-    along the row, and the phase of its base: their sum, modulo the factor, is what the first part of a row has before it.
+    of extent 1 has index 0. `rows` gives where a row starts, for aligned splits: (group, stride) of the other axes of the
+    tensor that a split is aligned to, and the misalignment of its base, in elements. (Sum of index * stride + misalignment)
+    modulo the factor is the number of elements that the first vector of the row lacks.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Moves in loop nests whose reads are displaced (resize, gather) or wide: a copy inside a vectorized axis is one access.
 
-A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it, or
-where the schedule lets it be misaligned: then what is read comes from any address, and vectors that the ends of a row cut are
-moved by element, but those of inputs that are aligned, of which one access takes what is beyond an end, too.
+A wide access is made only if contiguity, the alignment of the base, the offset and every extent are known to allow it, or if
+the schedule allows misaligned accesses (`allow_misaligned`). In that case loads may be from any address, and partial vectors
+at the ends of a row are moved element by element, except those of aligned inputs, which one full-width access reads beyond
+the end of the row.
 """
 
 from __future__ import annotations

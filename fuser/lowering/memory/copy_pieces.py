@@ -24,8 +24,13 @@ MOST_OF_CUT = 3
 
 
 def wait_in_pieces(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tuple[tuple[Stmt, ...], set[Buffer]]:
-    """A statement list, all of whose copies are to the buffers `wanted`, with a group for each iteration of the loops that fill
-    those, where no loop fills them again and the first loop that reads them goes over them alike; those of which that is so."""
+    """Commit one group of cp.async per iteration of the filling loops, and wait group by group in the first reading loop.
+
+    stmts   a statement list all of whose copies are to the buffers `wanted`
+
+    Requires that no loop fills the buffers again and that the first loop that reads them goes over them in the same iterations.
+    Returns the statements, and the buffers for which that was possible.
+    """
     fills = {k: b for k, s in enumerate(stmts) if (b := filled_by(s, wanted, may_store=True)) is not None}
     copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
     result: list[Stmt] = []

@@ -125,7 +125,7 @@ class _Access:
 
 
 class _Accesses:
-    """Collects reads of `source` and writes of `output`, indices and tests without what statements before have named.
+    """Collects reads of `source` and writes of `output`, with let-bound symbols substituted in indices and tests.
 
     loaded   symbols that get their values from memory
     """

@@ -81,10 +81,11 @@ def pipeline_copies(
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next iteration where a loop allows that.
 
-    `private`: buffers of which each thread reads only what it wrote. `twice`: those of the tensors wanted that are to have two
-    places, and to be copied two iterations ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously;
-    comments at the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
-    SchedulingError for one of the tensors `required` whose copies cannot be started ahead.
+    `private`: buffers of which each thread reads only what it wrote. `twice`: wanted tensors that get two buffers and are
+    copied two iterations ahead, if all tensors that a loop copies are among them. `asked`: tensors to be copied
+    asynchronously. Comments at the top of the kernel name the tensors of `asked` that loop nests copy otherwise, and those
+    `wanted` that are not copied ahead. Raises SchedulingError for one of the tensors `required` whose copies cannot be
+    started ahead.
     """
     copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}
     otherwise = "its accesses begin anywhere, and each element stands under a test of its own"

@@ -29,7 +29,8 @@ def prefetch_loads(
 ) -> tuple[Stmt, ...]:
     """Fill the register arrays of the tensors `wanted` an iteration ahead, where a loop fills them so.
 
-    Of those that none does a comment at the head tells. Raises SchedulingError for one of those `required`.
+    A comment at the top of the kernel names the tensors for which no loop allows that. Raises SchedulingError if one of them is
+    `required`.
     """
     if not wanted:
         return body

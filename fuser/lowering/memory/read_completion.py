@@ -22,7 +22,7 @@ class _State:
     """How far a read is.
 
     groups    how many groups of copies were complete since it started, its own included; or _DONE: the thread has the value
-    matters   whether stores are to the element by now: not before the next iteration of the loop that says so
+    matters   whether a store can already be to this element; for a conflict that a loop carries: from its next iteration on
     """
 
     groups: int

@@ -1,4 +1,4 @@
-"""What `peel_loops` and `unswitch_loops` share: tests that are answered before a body runs."""
+"""What `peel_loops` and `unswitch_loops` share: tests that are decided before a body runs, and removed from it."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 Before: if (p) { a } float b; if (p) { c } for (i) { if (p) { d(i) } }
 After:  float b; if (p) { a; c; for (i) { d(i) } }
 
-An unswitched test has two sides: those of neighbours are joined side by side, though a register is given what it begins with
-between them.
+Neighbouring unswitched tests, which have else branches, are merged branch by branch, also if a register is initialised between
+them.
 
-Stands last: barriers are placed, and every pass before works on single predicated statements.
+Placed after insert_syncs and the other passes that work on single predicated statements.
 """
 
 from __future__ import annotations

@@ -3,16 +3,16 @@
 Before: a = sigmoid(x); b = exp(y); if (i < 4) { z = a } else { z = b }
 After:  if (i < 4) { a = sigmoid(x); z = a } else { b = exp(y); z = b }
 
-An element of a concatenation is that of one part, but every part is computed where its operands are, above the test: of boxes
-whose first four channels are computed otherwise each thread would compute all five kinds. The compiler of CUDA does not move
-them: it takes a test for cheaper than it is to wait.
+An element of a concatenation comes from one operand, but every operand is computed above the test: of boxes whose first four
+channels are computed in different ways, each thread would compute all five kinds. NVRTC does not move these computations into
+the branches.
 
-Only what is computed from registers moves, of which nothing else is made; loads stay, so that they are all on their way at
-once. Values of a few instructions stay as well: those are done before a branch is taken. So does what is tested of the counter
-of an unrolled loop, which is known when the text is compiled.
+Only pure computations on registers whose results are used in one branch alone are moved. Loads stay, so that all are in
+flight together. Values of a few instructions stay as well: they are done before a branch is taken. So do values under tests
+of the counter of an unrolled loop, which are known when the source is compiled.
 
-Requires tests that are joined: statements of one list are done by the same threads. Last: no other pass looks for values of
-a list in its branches.
+Requires merged tests: statements of one list are executed by the same threads. Last: no other pass looks for values of a list
+in its branches.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 Before: for (i) { if (f(i) < n) a }                          with For.unswitch
 After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 
-A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
-increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another
-side does where a test fails is dropped with it. Loops that hold a barrier keep their tests, for the hoisted one differs between
-threads, and so do loops of which some iteration is known to fail. A loop inside that asks for it, too, is tested once for each
-iteration of the one around it where the test of all fails.
+A test is hoisted if its index never decreases over the iterations of the loops inside, so that the last iteration decides for
+all; if it never increases, so that the first one does; or if its values differ by known numbers, so that the largest decides.
+Else branches of hoisted tests are dropped in the version without tests. Loops that contain a barrier keep their tests, as the
+hoisted test differs between threads; so do loops of which some iteration is known to fail. In the version with tests, an
+inner loop that is unswitched too is tested once per iteration of the outer one.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 Imports nothing of lowering/.
 
     insert_syncs.py          barriers of a block, between accesses of shared memory
-    insert_grid_barriers.py  waits of the whole grid, between accesses of device memory
+    insert_grid_barriers.py  grid barriers, between accesses of device memory
 
 Barriers
-    A barrier stands as late as possible, right before the second access of a pair that no other barrier separates, and
-    has the pair as its comment (docs/decisions/0005-barriers-as-late-as-possible.md). The wait of the whole grid is
-    placed alike: all writers fence, each block adds one to a counter and spins until all have; reads behind it go past
-    the first-level cache, and the launch is cooperative. docs/decisions/0013-blocks-that-wait.md says what a block may
-    wait for, and what ends a wait in vain. How blocks meet is part of the launch plan (`LaunchPlan.meetings`).
+    A barrier is placed as late as possible, right before the second access of a pair that no other barrier separates, and
+    has the pair as its comment (docs/decisions/0005-barriers-as-late-as-possible.md). Grid barriers are placed in the
+    same way: all writers fence, each block adds one to a counter and spins until all have; later reads bypass the L1
+    cache, and the launch is cooperative. docs/decisions/0013-blocks-that-wait.md says which waits between blocks are
+    allowed, and when a spin wait gives up. The protocols are part of the launch plan (`LaunchPlan.meetings`).
+    These passes place all barriers but those of the protocols between blocks, which collectives/ writes.
 """

@@ -44,14 +44,15 @@ _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
 
 @record
 class Level:
-    """Who is kept in step, the threads of a block or the blocks of the grid, and by what.
+    """A synchronisation scope (the threads of a block, or the blocks of the grid) and its barrier. Its members are these
+    threads or blocks.
 
-    memory      what an access of a buffer touches, None if nobody else sees it
-    private     names of buffers whose elements never cross from one to another
-    barriers    the statements that keep them in step
-    make        a barrier for a reason
-    diverges    whether only some of them may enter the bodies of a test or loop, or enter them more often than others
-    refused     the error for a barrier that would stand in such a body
+    memory      alias class of a buffer; None for buffers that one member alone accesses
+    private     names of buffers whose elements are written and read by the same member
+    barriers    the statements that synchronise the members
+    make        a barrier, with a reason as its comment
+    diverges    whether only some members may enter the body of a test or loop, or some more often than others
+    refused     the error for a barrier that would be placed in such a body
     """
 
     memory: Callable[[Buffer], object | None]
