@@ -1,4 +1,4 @@
-"""No kernel of a public case keeps values in local memory. Compiled for sm_90a; no GPU, no data."""
+"""No kernel of a public case keeps values in local memory, and none of an everyday case spills. No GPU, no data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import pytest
 
 from benchmarks.case import Case
 from benchmarks.cases import public_cases
+from benchmarks.compile_case import compile_case
+from benchmarks.everyday import everyday_cases
+from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import nvrtc
 from tests.benchmarks.public_programs import as_parameters, program
 
@@ -21,3 +24,23 @@ def test_no_spills_and_no_stack(case: Case) -> None:
         assert kernel.resources is not None
         assert kernel.resources.spill_bytes == 0
         assert kernel.resources.stack_bytes == 0
+
+
+SAMPLED = 6
+"""One in so many of the everyday cases, and another one, is compiled for each of the devices."""
+WITH_ROW_VALUES = "distillation_kl"
+"""Its last kernel reads four values of each row beside the data."""
+
+EVERYDAY = [
+    pytest.param(case, name, id=f"{case.name}-{name}")
+    for first, name in enumerate(("H200", "sm_80", "sm_120"))
+    for k, case in enumerate(everyday_cases())
+    if k % SAMPLED == first or case.name.startswith(WITH_ROW_VALUES)
+]
+
+
+@pytest.mark.parametrize(("case", "name"), EVERYDAY)
+def test_no_everyday_case_spills(case: Case, name: str) -> None:
+    for launch in compile_case(case, DeviceInfo.preset(name)).launches():
+        assert launch.kernel.resources is not None
+        assert launch.kernel.resources.spill_bytes == 0

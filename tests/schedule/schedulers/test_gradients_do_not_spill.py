@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.compile_case import compile_case
 from benchmarks.norm_cases import layer_norm_backward
-from fuser import DataType
+from fuser import DataType, DeviceInfo
 from fuser.runtime.nvrtc import is_available
 
 Half, BFloat16, Float, Double = DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double
@@ -29,6 +29,18 @@ Half, BFloat16, Float, Double = DataType.Half, DataType.BFloat16, DataType.Float
 )
 def test_nothing_spills(rows: int, length: int, dtype: DataType) -> None:
     for launch in compile_case(layer_norm_backward(rows, length, dtype)).launches():
+        resources = launch.kernel.resources
+        assert resources is not None
+        assert resources.spill_bytes == resources.stack_bytes == 0
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(
+    ("rows", "length", "name"), [(37, 128_256, "sm_120"), (37, 128_256, "sm_80"), (37, 128_256, "H200")]
+)
+def test_columns_over_all_processors_do_not_spill(rows: int, length: int, name: str) -> None:
+    """As many rows are on their way at once as registers last, of what is proposed or of the next candidate."""
+    for launch in compile_case(layer_norm_backward(rows, length, Float), DeviceInfo.preset(name)).launches():
         resources = launch.kernel.resources
         assert resources is not None
         assert resources.spill_bytes == resources.stack_bytes == 0
