@@ -5,6 +5,7 @@ Imports of schedule/: analysis/, transforms/ and params.py.
 
 All mappings
     estimate.py             microseconds of what a mapping asks of the machine
+    occupancy.py            blocks that an SM holds at once
 Reductions
     reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
     plan_reduction.py       threads, blocks and unrolling of a reduction
@@ -16,6 +17,7 @@ Reductions
     text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it
 Persistent rows
     persistent_rows.py      stages of a row, and bytes of an element that are on chip between them
+    thread_batches.py       accesses of a row dealt to threads and blocks
     row_mappings.py         which threads and blocks hold a row, and where; what that asks of the machine
     scratch_budget.py       bytes of shared memory that exchanges of a block need beside its data
 Columns, and rows with columns

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, REGISTER_STEP, WARP, DeviceInfo
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.records import record
-from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.cost.row_mappings import (
     ACCESS,
@@ -124,16 +124,11 @@ def _shape(
     if threads % WARP:
         return None
     registers = OWN_REGISTERS + batch * ceil_div(vector * held.kept, REGISTER_BYTES) + vector * held.results
-    granted = ceil_div(registers, REGISTER_STEP) * REGISTER_STEP
+    granted = granted_registers(registers)
     scratch = scratch_bytes(held.joined * vector, across, along, vector)
-    if granted > min(rung_of(threads)[1], device.registers_per_thread) or scratch > device.shared_per_block:
+    if granted > most_registers(threads, device) or scratch > device.shared_per_block:
         return None
-    resident = min(
-        device.max_blocks_per_sm,
-        device.max_threads_per_sm // threads,
-        device.registers_per_sm // (granted * threads),
-        device.shared_per_sm // (scratch + device.shared_reserved),
-    )
+    resident = resident_blocks(threads, registers, device, scratch + device.shared_reserved)
     if resident < 1:
         return None
     blocks = ceil_div(held.columns, across * vector) * sharing

@@ -17,15 +17,17 @@ import operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fuser.ir.device_info import LINE_BYTES, REGISTER_STEP, WARP, DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.occupancy import most_registers, resident_blocks
 from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, persistent_rows, stages_on_chip
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.cost.text_length import element_instructions, row_instructions
+from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.place_rows import unrolled
 
@@ -327,23 +329,6 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     return expected, expected + moving + 12 * words
 
 
-def _most_registers(threads: int, device: DeviceInfo) -> int:
-    """Registers that a thread of such a block may have."""
-    return min(device.registers_per_thread, rung_of(threads)[1])
-
-
-def _resident(threads: int, registers: int, device: DeviceInfo, shared: int = 0) -> int:
-    """Blocks that an SM holds."""
-    warps = -(-threads // WARP)
-    registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
-    found = min(
-        device.max_threads_per_sm // (warps * WARP),
-        device.registers_per_sm // (registers * warps * WARP),
-        device.max_blocks_per_sm,
-    )
-    return min(found, device.shared_per_sm // shared) if shared else found
-
-
 def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
     most = MOST_CUT if row.is_cut else MOST_BATCH
     for sharing in clusters_of(row, device):
@@ -355,11 +340,11 @@ def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass:
             if threads > device.max_threads_per_block or -(-mine // threads) < batch:
                 continue
             expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
-            if needed > _most_registers(threads, device):
+            if needed > most_registers(threads, device):
                 continue
             found = RowMapping(threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, expected)
             for rows in _rows_of_block(row, threads, sharing):
-                resident = _resident(threads * rows, expected, device)
+                resident = resident_blocks(threads * rows, expected, device)
                 if resident:
                     yield found._replace(rows=rows, resident=resident)
 
@@ -382,8 +367,8 @@ def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[Row
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW
             if threads > device.max_threads_per_block or held > device.shared_per_block_optin:
                 continue
-            resident = _resident(threads, expected, device, held)
-            if resident and needed <= _most_registers(threads, device):
+            resident = resident_blocks(threads, expected, device, held)
+            if resident and needed <= most_registers(threads, device):
                 yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
 
 
@@ -396,11 +381,11 @@ def _groups(
             _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
             needed += OF_GROUP
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-            if needed > _most_registers(threads, device) or held > device.shared_per_block_optin:
+            if needed > most_registers(threads, device) or held > device.shared_per_block_optin:
                 break
             # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
-            room = _resident(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
-            resident = min(room, MOST_RESIDENT, _resident(threads, needed, device, held))
+            room = resident_blocks(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
+            resident = min(room, MOST_RESIDENT, resident_blocks(threads, needed, device, held))
             groups = min(row.rows, resident * device.sm_count // sharing)
             # A row in registers is waited for before the next begins.
             if groups < 1 or (groups < row.rows and not in_shared):
@@ -417,43 +402,12 @@ def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:
         yield sharing
 
 
-def threads_for(accesses: int, batch: int) -> int:
-    """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
-    threads = -(-accesses // batch)
-    return 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
-
-
-def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
-    """From `fewest` to `most` accesses of a thread, each time for fewer threads: of as many, some would have none."""
-    batch = fewest
-    while batch <= most:
-        yield batch
-        threads = threads_for(accesses, batch)
-        if threads == 1:
-            return
-        fewer = threads - WARP if threads > WARP else threads // 2
-        batch = -(-accesses // fewer)
-
-
-def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
-    """From `fewest` to `most` accesses of a thread and the blocks of as many `threads` they make, two or more. Each time
-    fewer blocks: with as many and more accesses a thread, threads would be idle."""
-    batch = fewest
-    while batch <= most:
-        sharing = -(-accesses // (threads * batch))
-        if sharing < 2:
-            return
-        if batch > fewest or -(-accesses // (threads * sharing)) == batch:
-            yield batch, sharing
-        batch = -(-accesses // (threads * (sharing - 1)))
-
-
 def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
     """The mapping that parameters say."""
     in_shared, in_group = bool(params.in_shared), params.in_grid > 0
     expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-    resident = params.in_grid or max(1, _resident(params.threads * params.rows, expected, device, held))
+    resident = params.in_grid or max(1, resident_blocks(params.threads * params.rows, expected, device, held))
     return RowMapping(
         params.threads,
         params.batch,

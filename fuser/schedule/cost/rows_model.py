@@ -22,6 +22,7 @@ from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.cost.inner_outer_load import Load
+from fuser.schedule.cost.occupancy import granted_registers
 from fuser.schedule.params import Refused
 
 BLOCKS = (256, 512)
@@ -156,7 +157,7 @@ def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load
     loads = (1 + ahead) * rows * load.row_registers - ahead * (rows - 1) * load.row_registers // 2
     per_access = loads + load.held_registers + load.kept_registers + tests
     registers = load.own_registers + 8 * (side_by_side > 1) + batch * per_access
-    return -(-registers // REGISTER_STEP) * REGISTER_STEP
+    return granted_registers(registers)
 
 
 def _itemsize(load: Load) -> int:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fuser.ir.device_info import REGISTER_STEP, DeviceInfo
+from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.schedule.cost.occupancy import granted_registers
 
 OWN_REGISTERS = 24
 STEP_REGISTERS = {2: 1.6, 4: 2.4, 8: 2.5}
@@ -122,7 +123,7 @@ def _microseconds(
     steps = -(-rows.accesses // (threads * held * blocks))
     each = (ONCE_REGISTERS if steps == 1 else STEP_REGISTERS)[max(2, min(8, rows.itemsize))]
     ahead_words = rows.vector * rows.itemsize // 4 * held if ahead else 0
-    registers = -(-round(OWN_REGISTERS + each * rows.words * held + ahead_words) // REGISTER_STEP) * REGISTER_STEP
+    registers = granted_registers(round(OWN_REGISTERS + each * rows.words * held + ahead_words))
     resident = min(device.registers_per_sm // (registers * threads), device.max_threads_per_sm // threads)
     at_once = clusters[resident]
     # What is loaded ahead by some blocks while others wait for a place gains nothing.

@@ -1,0 +1,36 @@
+"""Blocks of an SM: as many as each of its capacities has room for, and one more than that in none."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+
+H200 = DeviceInfo.preset("H200")
+
+
+def fit(blocks: int, threads: int, registers: int, shared: int) -> bool:
+    taken = -(-threads // WARP) * WARP
+    return (
+        blocks <= H200.max_blocks_per_sm
+        and blocks * taken <= H200.max_threads_per_sm
+        and blocks * taken * granted_registers(registers) <= H200.registers_per_sm
+        and blocks * shared <= H200.shared_per_sm
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 32, 33, 96, 256, 1024])
+@pytest.mark.parametrize("registers", [1, 24, 33, 128, 255])
+@pytest.mark.parametrize("shared", [0, 1024, 50000, 1 << 20])
+def test_one_more_does_not_fit(threads: int, registers: int, shared: int) -> None:
+    found = resident_blocks(threads, registers, H200, shared)
+    assert fit(found, threads, registers, shared)
+    assert not fit(found + 1, threads, registers, shared)
+
+
+def test_registers_are_granted_in_steps_and_by_rungs() -> None:
+    assert [granted_registers(n) for n in (1, 8, 9, 40)] == [8, 8, 16, 40]
+    limits = [most_registers(threads, H200) for threads in (32, 256, 512, 1024)]
+    assert limits == sorted(limits, reverse=True)
+    assert all(n * threads <= H200.registers_per_sm for n, threads in zip(limits, (32, 256, 512, 1024), strict=True))
