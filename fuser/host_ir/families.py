@@ -1,15 +1,15 @@
-"""Bound programs of sizes that were not seen before, where what is decided for them is what was decided for others.
+"""Bind calls of new sizes by a recorded trace, where all decisions for them are those of earlier calls.
 
-    family  := calls that are alike but for sizes, strides, addresses and numbers that are passed on
-    trace   what is asked of those numbers on the way from arguments to bound steps, and what is made of them
-            (`fuser.ir.number_trace`)
-    find    the trace as one function: numbers -> steps with all sizes filled in, None where an answer is another one
+    family  := calls that differ only in sizes, strides, addresses and scalars that are just passed on
+    trace   the comparisons and arithmetic on those numbers, from arguments to bound steps (`fuser.ir.number_trace`)
+    find    the trace as one function: numbers -> steps with all sizes filled in; None if a comparison has another result
 
-The first calls of a family go the whole way. When that has been gone so often that a trace takes no longer than what it spares,
-the way is gone once more with numbers that note what is done to them. All checks of arguments, the choice of schedulers and of
-kernels, and the checks of the launches are in the function; a call that fails one of them goes the whole way, which says why.
+The first calls of a family are bound the long way (the whole way, in names): checks of arguments, choice of schedulers, params
+and kernels, checks of launches. After so many of them that tracing takes no longer than it saves, that way is taken once more,
+with numbers that record what is done to them. The function contains all of these checks and choices; a call that fails one of
+them is bound the long way, which raises the error if there is one.
 
-Only device arrays are taken, and programs whose steps follow from sizes (`derived_steps.py`).
+Only device arrays, and only programs whose steps follow from sizes (`derived_steps.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A fusion with library calls is what lies between them, part by part.
+"""Regions: the exprs between library calls, each optimized and segmented separately (`part` in names).
 
     t1 = relu(t0); t2 = matmul(t1, w); t3 = add(t2, b); t4 = tanh(t0); t5 = matmul(t3, v)
     ->  [t1]   t2 = matmul   [t3]   t5 = matmul   [t4]
 
-Nothing is fused across a call, but everything on either side of it may be: of each depth, how many calls lie one behind the
-other below a value, the exprs are one part, and behind it come the calls that read it. An expr that only later parts read is
-in the first of those, where it is computed as part of what reads it.
+Nothing is fused across a call, but exprs on either side of it may be. The depth of a value is the number of calls on the longest
+path below it. Exprs of one depth are a region; the calls that read it follow. An expr that only later regions read is in the
+first of those, where it is computed together with what reads it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Calculations with numbers, kept as the text of one function: what is decided for some numbers is decided for others at once.
+"""Traces: a calculation with numbers, recorded as the source of one function that repeats it for other numbers.
 
     trace = NumberTrace()
     n = trace.leaf(1000)
-    blocks = -(-n // 256) if n > 512 else 1             ordinary Python, run once on numbers that note what is done to them
+    blocks = -(-n // 256) if n > 512 else 1             ordinary Python, run once on numbers that record what is done to them
     find = trace.function((blocks, 256))
     find([2000])                                        (8, 256)
-    find([100])                                         None: it would have gone another way
+    find([100])                                         None: the calculation would take another branch
 
-    Text:   def find(numbers):
+    Source: def find(numbers):
                 v0, = numbers
                 if not v0 > 512: return None
                 v1 = -v0
@@ -15,14 +15,15 @@
                 v3 = -v2
                 return (v3, 256)
 
-A number that is compared becomes a test of the function, with the answer that it had; one that is asked for as a plain number
-(`range`, an index, `math.log2`) is tested to be equal. All that the calculation was told of its numbers is one of these, so
-that a function which comes to its end returns what the calculation would. Tests stand in the order in which they were made.
-An operation that raises an error, which the calculation may take for an answer, asks for the numbers that it had.
+As in a tracing JIT, each comparison becomes a guard: the function returns None if its result is another one than in the
+trace. A number that is used as a plain number (`range`, an index, `math.log2`) is guarded to be equal. The calculation learns
+nothing about its numbers in any other way, so a function that passes all guards returns what the calculation would. Guards are
+in the order in which they were recorded. For an operation that raises an error, which the calculation may catch, the numbers
+are guarded to be equal.
 
-Texts are for people to read, and decide nothing: to write a number into one asks nothing. Numbers of a trace are no keys of
-dictionaries: what is remembered under one would be there when the trace is over; an index of a list is asked for instead. What
-cannot be kept raises UntraceableError, which is no `Exception`: nobody who takes errors for answers sees it.
+Texts are for people to read and decide nothing, so writing a number into one records no guard. Numbers of a trace cannot be
+dictionary keys, as the entry would outlive the trace; used as a list index they are guarded. What cannot be traced raises
+UntraceableError, which is no `Exception`, so that code that catches errors does not catch it.
 """
 
 from __future__ import annotations

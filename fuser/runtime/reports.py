@@ -1,8 +1,8 @@
-"""Reports: what work on a device has to say that the host learns of later.
+"""Deferred errors: what went wrong in work on a device, kept until the host synchronises.
 
-A selector out of range is told by the work that met it, and nobody waits for that work. So it is kept, and raised once, where
-the host next synchronises with the device through this project: `Device.synchronize`, a copy to the host, the next run, replay
-or `synchronize` of a captured program.
+The work that finds a selector out of range does not stop the host, which does not wait for it. So the error is kept, and raised
+once, when the host next synchronises with the device through this project: `Device.synchronize`, a copy to the host, the next
+run, replay or `synchronize` of a captured program.
 """
 
 from __future__ import annotations

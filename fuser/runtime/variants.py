@@ -1,11 +1,11 @@
-"""Variants: binaries of one kernel for different block sizes, made on demand and kept.
+"""Variants: cubins of one kernel for different block sizes, compiled on demand and cached.
 
-A variant is the same text compiled with other bounds, never scheduled or lowered again. Blocks fall into *rungs*, the steps
-at which the registers a thread may have really fall (256, 384, 512, 640, 768, 896, 1024 threads: 255, 168, 128, 96, 80,
-72, 64 registers), so one binary serves a whole rung and every smaller block.
+A variant is the same source compiled with other launch bounds, without scheduling or lowering. A *rung* is a class of block
+sizes with one limit of registers per thread, named by the largest (256, 384, 512, 640, 768, 896, 1024 threads: 255, 168, 128,
+96, 80, 72, 64 registers). One cubin is used for a whole rung and for every smaller block.
 
 Bounds by kind of kernel
-    bounded text        -DFUSER_MAX_THREADS=<top of the rung> [-DFUSER_MIN_BLOCKS=<n>], which fill the macro FUSER_BOUNDS
+    bounded source      -DFUSER_MAX_THREADS=<top of the rung> [-DFUSER_MIN_BLOCKS=<n>], which fill the macro FUSER_BOUNDS
     with a register cap -DFUSER_MAX_REGISTERS=<r> (FUSER_BOUNDS becomes __maxnreg__), one binary for every block it can hold
     raw, unbounded      nothing first; above what that binary allows --maxrregcount=<limit of the rung>
     raw, fixed bounds   nothing; a block above them is an error

@@ -16,7 +16,7 @@ class LaneGroups:
 
     stride       lanes of a row: threads of faster axes, each of a scan of its own
     width        lanes of a group, and `rows` rows of it
-    warps        warps that one scan is scattered over, of `block_warps` of the block
+    warps        warps that one scan is spread over, of `block_warps` of the block
     linear       number of the thread; its `row` and `column` in the group of lanes
     own, first   number of its warp among those of the scan, and of the first of them in the block
     """
