@@ -3,9 +3,9 @@
     t1 = relu(t0); t2 = matmul(t1, w); t3 = add(t2, b); t4 = tanh(t0); t5 = matmul(t3, v)
     ->  [t1]   t2 = matmul   [t3]   t5 = matmul   [t4]
 
-Nothing is fused across a call, but exprs on either side of it may be. The depth of a value is the number of calls on the longest
-path below it. Exprs of one depth are a region; the calls that read it follow. An expr that only later regions read is in the
-first of those, where it is computed together with what reads it.
+Nothing is fused across a call, but exprs on either side of it may be. The depth of a value is the number of calls on the
+longest path below it. Exprs of one depth are a region; the calls that read it follow. An expr that only later regions read is
+in the first of those, where it is computed together with what reads it.
 """
 
 from __future__ import annotations
