@@ -32,10 +32,10 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.disk_cache import digest_of, disk_cache
 from fuser.runtime.user_files import load_from, save_to
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Params, Reasons
+from fuser.schedule.params import Access, Params, Reasons
 from fuser.schedule.segment import Segment
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Fate(Enum):
@@ -129,6 +129,7 @@ TUNING_FILE = RecordFile(
         Rates,
         Latencies,
         *get_args(Params),
+        *get_args(Access),
     ),
     {Reasons: ByHand(("words",), lambda reasons: (reasons.words(),), Reasons.of)},
 )

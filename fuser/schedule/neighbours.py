@@ -17,6 +17,7 @@ from typing import Any, TypeVar, assert_never
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Fusion
 from fuser.schedule.params import (
+    Aligned,
     ChainedParams,
     ExprEvalParams,
     InnerOuterParams,
@@ -131,11 +132,11 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
     yield from _halves_and_doubles(params, "unroll", most=8)
     # How wide the accesses to cells are is asked of the tensors: their scheduler adds those.
     has_cells = params.whole or bool(params.held)
-    if not params.misaligned and params.vector > 1 and not has_cells:
+    if isinstance(params.access, Aligned) and params.vector > 1 and not has_cells:
         narrow = params.vector // 2
         widths = ((name, min(w, narrow)) for name, w in params.widths)
         yield replace(params, vector=narrow, widths=tuple((name, w) for name, w in widths if w > 1))
-    if not params.misaligned and params.widths and not has_cells:
+    if isinstance(params.access, Aligned) and params.widths and not has_cells:
         # Accesses stay as wide as they may be: a thread has two of them.
         divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.divisors)
         yield replace(params, vector=params.vector * 2, divisors=divisors)
@@ -143,7 +144,7 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
 
 def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[TransposeParams]:
     (m, n), vectors = params.tile, params.vectors
-    if not params.aligned_to:
+    if isinstance(params.access, Aligned):
         for tile in ((m * 2, n), (m, n * 2), (m // 2, n), (m, n // 2)):
             lanes = tuple(min(lane, t // v) for lane, t, v in zip(params.lanes, tile, vectors, strict=True))
             threads = min(params.threads, *(tile[0] * tile[1] // v for v in vectors))

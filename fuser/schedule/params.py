@@ -74,6 +74,26 @@ class Reasons(Sequence[str]):
 
 
 @record
+class Aligned:
+    """Accesses of vectors are aligned and whole."""
+
+
+@record
+class Unaligned:
+    """They begin anywhere: at multiples of the vector from where a row does. The end of the row may cut the last of them."""
+
+
+@record
+class Peeled:
+    """They begin where an argument, `at`, is aligned; those to others anywhere. Both ends of a row may cut a vector."""
+
+    at: str
+
+
+Access = Aligned | Unaligned | Peeled
+
+
+@record
 class NoOpParams:
     """Nothing to choose."""
 
@@ -100,8 +120,7 @@ class PointwiseParams:
     unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
     rows_of   which part those rows are of, counted from the last one, 0
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
-    misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
-    aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    access    where the accesses of vectors begin; a row is the last loop's dims
     bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
     in_turn   those rows follow one another, each loaded and stored by itself: what they share is computed once, before them
     linear    the parts are one run of elements: each is merged for itself before, for arguments that have some of them
@@ -122,8 +141,7 @@ class PointwiseParams:
     unroll: int = 1
     rows_of: int = 1
     merged: bool = False
-    misaligned: bool = False
-    aligned_to: str = ""
+    access: Access = Aligned()
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     in_turn: bool = False
     linear: bool = False
@@ -149,7 +167,7 @@ class TransposeParams:
     threads     of a block
     merged      blocks are counted along one axis of the grid
     across      neighbouring blocks are neighbours along M
-    aligned_to  the output along N at whose aligned places its rows are cut into vectors; "": at multiples of the vector
+    access      where the accesses along N begin
     reasons     why, in words
     """
 
@@ -163,7 +181,7 @@ class TransposeParams:
     threads: int
     merged: bool = False
     across: bool = False
-    aligned_to: str = ""
+    access: Aligned | Peeled = Aligned()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -186,8 +204,7 @@ class ReductionParams:
                    neighbours in memory; 0: all up to the first kept one
     grid_along     with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the
                    runs
-    misaligned     their accesses begin anywhere, and the ends of a row cut them
-    aligned_to     the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    access         where these begin
     cluster        blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming      what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
     reasons        why, in words; no part of what is compared
@@ -205,8 +222,7 @@ class ReductionParams:
     unroll_outer: bool = False
     run_dims: int = 0
     grid_along: bool = False
-    misaligned: bool = False
-    aligned_to: str = ""
+    access: Access = Aligned()
     cluster: bool = False
     streaming: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
@@ -234,8 +250,7 @@ class InnerPersistentParams:
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
     bounds           (input, dim, low, high): extents for which the row fits
-    misaligned       their accesses begin anywhere, and the ends of a row cut them
-    aligned_to       the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    access           where these begin
     reasons          why, in words; no part of the kernel's key
     """
 
@@ -250,8 +265,7 @@ class InnerPersistentParams:
     inputs_only: bool = False
     in_shared: tuple[str, ...] = ()
     blocks: int = 0
-    misaligned: bool = False
-    aligned_to: str = ""
+    access: Access = Aligned()
     one_pass: bool = False
     in_grid: int = 0
     resident: int = 0
@@ -317,8 +331,7 @@ class ScanParams:
     batch           accesses of a thread along the scanned dim that it holds in registers at once
     vector          consecutive elements of a thread along the fastest dim
     vectorized      arguments that are contiguous along them: one access each
-    misaligned      their accesses begin anywhere, and the ends of a row cut them
-    aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    access          where these begin
     cluster         blocks that share a row
     ahead           what a step needs is loaded while the one before it computes
     bounds          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
@@ -332,8 +345,7 @@ class ScanParams:
     batch: int
     vector: int
     vectorized: tuple[str, ...]
-    misaligned: bool = False
-    aligned_to: str = ""
+    access: Access = Aligned()
     cluster: int = 1
     ahead: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()

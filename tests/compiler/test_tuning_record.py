@@ -366,14 +366,14 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
         (b"", "it is no file of fuser"),
         (data[:-5], f"it has {length - 5} bytes of {length}"),
         (
-            data.replace(b"fuser tuning 1 ", b"fuser tuning 0 "),
-            "it has format 0, and this version of fuser reads format 1",
+            data.replace(b"fuser tuning %d " % SCHEMA, b"fuser tuning 0 "),
+            f"it has format 0, and this version of fuser reads format {SCHEMA}",
         ),
         (TUNING_FILE.to_bytes(()), "it has none"),
         (TUNING_FILE.to_bytes(("x",)), "it holds something else"),
         (
             TUNING_FILE.to_bytes((replace(RECORD, schema=0),)),
-            "it has schema 0, and this version of fuser reads schema 1",
+            f"it has schema 0, and this version of fuser reads schema {SCHEMA}",
         ),
         (TUNING_FILE.to_bytes((replace(RECORD, digest="x"),)), "its digest is wrong: something in it was changed"),
     ):

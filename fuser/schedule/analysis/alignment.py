@@ -19,7 +19,13 @@ from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.params import (
+    Access,
+    Aligned,
+    Peeled,
+    SegmentInputs,
+    Unaligned,
+)
 
 ACCESS = 16
 """Bytes of the widest access."""
@@ -52,15 +58,13 @@ class RowAccesses:
 
     vector       consecutive elements of an access
     vectorized   names of reads of inputs and of outputs that are so wide
-    misaligned   some of them begin anywhere, or the ends of a row cut them
-    aligned_to   the argument at whose aligned places the row is cut into vectors; "": at its multiples
-    in_phase     of the inputs those that are known to be aligned wherever `aligned_to` is
+    access       where they begin
+    in_phase     of the inputs those that are known to be aligned where a row is cut
     """
 
     vector: int
     vectorized: tuple[str, ...]
-    misaligned: bool = False
-    aligned_to: str = ""
+    access: Access = Aligned()
     in_phase: tuple[str, ...] = ()
 
 
@@ -104,11 +108,11 @@ def choose_accesses(
     if any(_is_parted(graph, t, row) for t in own):
         return RowAccesses(vector, vectorized)
     to = row_to_follow(arguments, row, sizes, limit, outputs)
-    if to == "" and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
+    if isinstance(to, Unaligned) and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
         to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
-    if to is None or (to and (not may_follow or length < least)):
+    if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
-    return RowAccesses(limit, (*along, *outputs), True, to, _in_phase(arguments, along, to, row, limit))
+    return RowAccesses(limit, (*along, *outputs), to, _in_phase(arguments, along, to, row, limit))
 
 
 def _whole_vectors(
@@ -172,40 +176,36 @@ def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> b
 
 def row_to_follow(
     arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
-) -> str | None:
-    """The output at whose aligned places a row is cut, so that all stores of whole vectors are aligned; "" where multiples of
-    the vector are such places, None where there are none."""
+) -> Unaligned | Peeled | None:
+    """Where a row is cut, so that all stores of whole vectors are aligned; None where there are no such places."""
     written = [a for a in arguments if a.name in outputs]
     if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
         return None
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
-        return ""
+        return Unaligned()
     is_one_run = _is_one_run(written[0], row, sizes)
-    return written[0].name if is_one_run and all(s == starts[0] for s in starts) else None
+    return Peeled(written[0].name) if is_one_run and all(s == starts[0] for s in starts) else None
 
 
-def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int) -> str:
-    """The input with most bytes, at whose aligned places a row is cut along which nothing is written.
-
-    "" where those are multiples of the vector in every row.
-    """
+def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
+    """Where a row is cut along which nothing is written: at the aligned places of the input with most bytes."""
     largest = max(read, key=lambda a: a.nbytes)
     begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
     if begins_aligned and not any(s % vector for g, s in largest.strides.items() if g not in row):
-        return ""
-    return largest.name
+        return Unaligned()
+    return Peeled(largest.name)
 
 
 def _in_phase(
-    arguments: Sequence[Argument], along: Sequence[str], to: str, row: Sequence[Group], vector: int
+    arguments: Sequence[Argument], along: Sequence[str], to: Unaligned | Peeled, row: Sequence[Group], vector: int
 ) -> tuple[str, ...]:
     """The inputs whose rows begin as far behind aligned places as those of `to`.
 
     They are dense, like it: their pitch is the same expression. One that is followed is in phase with itself. Where none is,
     they are those all of whose rows begin at aligned places.
     """
-    followed = next((a for a in arguments if a.name == to), None)
+    followed = next((a for a in arguments if isinstance(to, Peeled) and a.name == to.at), None)
     if followed is None:
         return tuple(
             a.name

@@ -16,7 +16,12 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, leas
 from fuser.schedule.analysis.reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
-from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.params import (
+    Aligned,
+    Peeled,
+    Refused,
+    SegmentInputs,
+)
 
 
 @record(eq=False)
@@ -50,7 +55,7 @@ class Rows:
 
     def placed(self, device: DeviceInfo) -> tuple[str, ...]:
         """Names of the row tensors if all can lie in shared memory; else none."""
-        return () if self.accesses.misaligned else self.placed_anywhere(device)
+        return () if not isinstance(self.accesses.access, Aligned) else self.placed_anywhere(device)
 
     def placed_anywhere(self, device: DeviceInfo) -> tuple[str, ...]:
         """The same of rows that begin anywhere, too.
@@ -126,7 +131,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
     accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.
-    cut = accesses.vector - 1 if accesses.aligned_to else 0
+    cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.
     beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
     return Rows(

@@ -45,7 +45,14 @@ from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import Space
 from fuser.schedule.cost.row_mappings import mapping_of, row_work, work_of
-from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import (
+    Aligned,
+    InnerPersistentParams,
+    Params,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
 
 
 @record
@@ -101,7 +108,7 @@ def worth_steps(
     """Two steps in place of what is proposed for a segment, and why; None if one kernel should be as fast."""
     if not isinstance(params, InnerPersistentParams | ReductionParams) or not _has_steps(segment):
         return None
-    if isinstance(params, InnerPersistentParams) and params.misaligned:
+    if isinstance(params, InnerPersistentParams) and not isinstance(params.access, Aligned):
         return None
     parts = find_parts(segment, inputs)
     if parts is None:

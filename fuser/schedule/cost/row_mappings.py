@@ -28,7 +28,7 @@ from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, pers
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.cost.text_length import element_instructions, row_instructions
 from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
-from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.params import Aligned, InnerPersistentParams
 from fuser.schedule.transforms.place_rows import unrolled
 
 OPERATION = 0.32
@@ -198,7 +198,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         exponentials,
         any(t.dtype.itemsize > 4 for t in tensors),
         found.cut > 0,
-        found.accesses.misaligned,
+        not isinstance(found.accesses.access, Aligned),
         persistent_rows(segment, one_pass=False).is_late,
     )
 

@@ -57,7 +57,7 @@ class ColumnsPass(InnerOuterPass):
             b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
-            vectorize_rows(b, self.placed.values(), misaligned=False)
+            vectorize_rows(b, self.placed.values())
         loaded = self.held_copies({n: c for n, c in copies.items() if n not in self.again}) - late
         within = 1 + (p.blocks > 1) + (p.side_by_side > 1)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))

@@ -43,7 +43,16 @@ from fuser.schedule.cost.row_mappings import (
     work_of,
 )
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Reasons, Refused, SegmentInputs
+from fuser.schedule.params import (
+    Accepted,
+    Aligned,
+    InnerPersistentParams,
+    Params,
+    ParamsClass,
+    Reasons,
+    Refused,
+    SegmentInputs,
+)
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
 
@@ -226,7 +235,7 @@ def _params(
     in_shared = found.placed_anywhere(device) if m.in_shared else ()
     # Elements of four bytes and more are copied asynchronously one by one, wherever they begin.
     narrow = {r.name for r in found.reads if r.tensor.dtype.itemsize < 4 and r.name not in accesses.in_phase}
-    is_cut = accesses.misaligned
+    is_cut = not isinstance(accesses.access, Aligned)
     return InnerPersistentParams(
         found.order,
         m.threads,
@@ -239,8 +248,7 @@ def _params(
         m.inputs_only,
         in_shared,
         m.groups,
-        accesses.misaligned,
-        accesses.aligned_to,
+        accesses.access,
         m.one_pass,
         m.resident if m.groups else 0,
         m.resident if m.in_shared and is_cut else 0,

@@ -34,7 +34,18 @@ from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.analysis.windows import ask_for_unclamped, tested_groups
 from fuser.schedule.cost.text_length import most_repeated
 from fuser.schedule.neighbours import difference, neighbours
-from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
+from fuser.schedule.params import (
+    Accepted,
+    Access,
+    Aligned,
+    Params,
+    ParamsClass,
+    Peeled,
+    PointwiseParams,
+    Refused,
+    SegmentInputs,
+    Unaligned,
+)
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize_by, vectorize_tile
 
 BLOCK = 256
@@ -155,7 +166,7 @@ class PointwiseScheduler:
             builder.parallelize(name, position, parallel_type)
         if types:
             builder.parallelize_like(name)
-        if params.misaligned:
+        if not isinstance(params.access, Aligned):
             # Only the vectors at the ends of a row test their elements.
             builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
@@ -167,7 +178,7 @@ class PointwiseScheduler:
             first = builder.innermost(name) + 1 - (params.vector > 1) - params.whole
             vectorize_tile(builder, copies, params, first)
         else:
-            vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
+            vectorize_by(builder, copies, dict(params.widths), params.access)
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
@@ -242,7 +253,7 @@ def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> 
     wide, high = params.threads
     last = parts - 1
     if params.vector > 1:
-        split_vector(builder, name, last, params.vector, params.aligned_to)
+        split_vector(builder, name, last, params.vector, params.access)
     if wide:
         builder.split(name, last, wide)
     # [outer parts, rows, columns / wide if they are more than a block takes, columns, elements]
@@ -330,13 +341,13 @@ class Choice:
             flat = self._flat(order)
             if flat is not None:
                 return flat
-            vector, widths, aligned_to = accesses
-            if aligned_to and math.prod(self.sizes[g] for g in self.parts[-1]) < least_cut(vector):
+            vector, widths, access = accesses
+            if isinstance(access, Peeled) and math.prod(self.sizes[g] for g in self.parts[-1]) < least_cut(vector):
                 return self._aligned(order)
-            found = self._params(order, vector, widths, aligned_to)
+            found = self._params(order, vector, widths, access)
             # One linear index of all dims has no rows whose ends could be cut.
             if not found.linear:
-                return replace(found, misaligned=True, aligned_to=aligned_to)
+                return found
         return self._aligned(order)
 
     def _aligned(self, order: tuple[int, ...]) -> PointwiseParams:
@@ -402,11 +413,11 @@ class Choice:
         )
 
     def _params(
-        self, order: tuple[int, ...], vector: int, widths: tuple[tuple[str, int], ...], aligned_to: str = ""
+        self, order: tuple[int, ...], vector: int, widths: tuple[tuple[str, int], ...], access: Access = Aligned()
     ) -> PointwiseParams:
         lengths = [math.prod(self.sizes[g] for g in part) for part in self.parts]
         # The first part of a row that is cut where it is aligned may hold a single element of it.
-        vectors = -(-(lengths[-1] + (vector - 1 if aligned_to else 0)) // vector)
+        vectors = -(-(lengths[-1] + (vector - 1 if isinstance(access, Peeled) else 0)) // vector)
         few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
         # A thread of one cell has several elements.
         block = SMALL_BLOCK if few or (vector == 1 and self.cells is None) else BLOCK
@@ -432,7 +443,7 @@ class Choice:
         count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if runs > 1 else 0
         unroll = self._unroll(vector, count or self.total // (vector * block), shared)
         rows_of = rows_of if unroll > 1 or not is_taken else 1
-        if aligned_to and shared:
+        if isinstance(access, Peeled) and shared:
             # Rows are cut at places of their own: what they have in common is read at others for each.
             unroll = 1
         if unroll > 1:
@@ -455,6 +466,7 @@ class Choice:
             unroll,
             rows_of,
             is_merged,
+            access,
             linear=runs < len(self.parts),
             reasons=tuple(words),
         )
@@ -495,7 +507,7 @@ class Choice:
             tuple((n, w) for n, w in widths.items() if w > 1),
             (BLOCK, 1),
             unroll,
-            misaligned=True,
+            access=Unaligned(),
             bounds=((*place, vector, GRID_LIMIT),),
             reasons=(
                 f"{vector} elements a thread of one run of all rows: {length} are too few to cut a row",
@@ -513,8 +525,8 @@ class Choice:
             best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
         return best
 
-    def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
-        """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and
+    def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], Access] | None:
+        """(elements of a thread, width of each argument's accesses, where they begin) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""
         run, limit = self.parts[-1], self.most_elements
         if limit > 2 and self.total < limit * WANTED_THREADS * self.device.sm_count:

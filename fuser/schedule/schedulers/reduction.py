@@ -59,7 +59,15 @@ from fuser.schedule.cost.reduction_space import ReductionPlan, Space, ceil_div
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
 from fuser.schedule.neighbours import neighbours
-from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import (
+    Accepted,
+    Aligned,
+    Params,
+    ParamsClass,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
 from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
@@ -112,7 +120,7 @@ def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesse
     reading = elements * nbytes / (_READ_RATE * device.memory_rate)
     dividing = elements / merged.vector * _DIVISION * device.thread_time / device.sm_count
     together = max(reading, dividing) + _DIVISION_ALONE * device.cycle
-    return reading + (_ENDS * cut.vector * device.cycle if cut.misaligned else 0.0) <= together
+    return reading + (_ENDS * cut.vector * device.cycle if not isinstance(cut.access, Aligned) else 0.0) <= together
 
 
 class ReductionScheduler:
@@ -195,9 +203,10 @@ class ReductionScheduler:
             cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not heavy, may_follow=True)
             if _should_cut(kept_count * reduced_count, full, accesses, cut, device):
                 row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
-        if not inner and accesses.misaligned and (moved <= _LITTLE or reduced_count <= FEW_ROWS):
+        if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= FEW_ROWS):
             # An access of two elements that begins anywhere would be three of one.
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+        is_cut = not isinstance(accesses.access, Aligned)
         vector = accesses.vector
         space = Space(
             inner=inner,
@@ -206,10 +215,10 @@ class ReductionScheduler:
             run=math.prod(extent[g] for g in row if g in reduced),
             runs=math.prod(extent[g] for g in groups if g in reduced and g not in row),
             vector=vector,
-            bytes_per_step=vector * (full + shared if accesses.misaligned or widest > 4 else full),
+            bytes_per_step=vector * (full + shared if is_cut or widest > 4 else full),
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
-            misaligned=accesses.misaligned,
+            misaligned=is_cut,
             held=_HELD if is_held else 0,
             joined=joined_bytes(segment, 1 if inner else vector),
             wide=any(size > 4 for size, _ in reads),
@@ -240,8 +249,7 @@ class ReductionScheduler:
             plan.unroll_outer,
             run_dims,
             plan.grid_along,
-            misaligned=accesses.misaligned,
-            aligned_to=accesses.aligned_to,
+            access=accesses.access,
             cluster=plan.cluster,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
@@ -299,7 +307,7 @@ class ReductionScheduler:
             made = copies.get(argument)
             if made is not None:
                 for copy in (made, *stages.get(made, ())):
-                    vectorize(builder, {argument: copy}, [argument], misaligned=params.misaligned)
+                    vectorize(builder, {argument: copy}, [argument], params.access)
         # Asked before results are split into partial ones: those are reduced over a part of a row each.
         held = set() if params.inner else _column_values(builder)
         if held:
@@ -392,7 +400,7 @@ class ReductionScheduler:
                     types.append((at - 1, ParallelType.block_y))
             # The vector is cut off first: every part of the grid then starts at a multiple of it.
             if params.vector > 1:
-                split_vector(builder, name, at + planes, params.vector, params.aligned_to)
+                split_vector(builder, name, at + planes, params.vector, params.access)
             along = ParallelType.block_x
         else:
             # K/v/tx, tx, [grid part,] R/ty/u, ty, u, v

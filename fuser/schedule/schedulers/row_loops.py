@@ -9,7 +9,11 @@ from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
 from fuser.schedule.cost.persistent_rows import in_two_passes
-from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.params import (
+    Aligned,
+    InnerPersistentParams,
+    Peeled,
+)
 from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (
@@ -36,8 +40,8 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     name = _reference_name(builder)
     _transform(builder, name, params, params.blocks or blocks)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
-    vectorize(builder, copies, in_registers, misaligned=params.misaligned)
-    vectorize_rows(builder, placed, misaligned=params.misaligned)
+    vectorize(builder, copies, in_registers, params.access)
+    vectorize_rows(builder, placed, params.access)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
     inline_rows(builder, placed, persistent=params.blocks > 0)
@@ -70,7 +74,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.rows > 1:
             types.append((at - 1, ParallelType.block_y))
     if params.vector > 1:
-        split_vector(builder, name, at, params.vector, params.aligned_to)
+        split_vector(builder, name, at, params.vector, params.access)
     builder.split(name, at, params.threads)
     builder.split(name, at, params.batch)
     if params.cluster > 1:
@@ -84,7 +88,9 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
-        1 if params.in_grid or not params.in_shared else unrolled(params.batch, is_cut=params.misaligned)
+        1
+        if params.in_grid or not params.in_shared
+        else unrolled(params.batch, is_cut=not isinstance(params.access, Aligned))
     )
     if at_once > 1:
         builder.split(name, at + 1, at_once)
@@ -92,8 +98,8 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if not params.in_shared:
             types.append((at + 1, ParallelType.unroll))
         # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
-        types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
-    if params.aligned_to:
+        types.append((at + 2, ParallelType.unswitch if isinstance(params.access, Peeled) else ParallelType.unroll))
+    if isinstance(params.access, Peeled):
         # Only the first and the last vectors of a row test their elements.
         types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
     builder.transform_like(name)

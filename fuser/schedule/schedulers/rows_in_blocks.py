@@ -65,7 +65,7 @@ class RowsPass(InnerOuterPass):
         asked = self._add_up(column, sorted(((after | siblings) - b.input_names) | got))
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
-            vectorize_rows(b, self.placed.values(), misaligned=False)
+            vectorize_rows(b, self.placed.values())
         loaded = self.held_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:

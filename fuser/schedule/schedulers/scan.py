@@ -39,7 +39,15 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster, block_time
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
+from fuser.schedule.params import (
+    Accepted,
+    Params,
+    ParamsClass,
+    Peeled,
+    Refused,
+    ScanParams,
+    SegmentInputs,
+)
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 # Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99
@@ -141,10 +149,10 @@ class ScanScheduler:
             least = least_cut(limit) if limit > 1 else 0
             at_least = least if kept < _MOST_BY_ELEMENT * device.sm_count else 0
             accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=at_least)
-            if accesses.aligned_to and length < least and limit > _SHORT_VECTOR:
+            if isinstance(accesses.access, Peeled) and length < least and limit > _SHORT_VECTOR:
                 accesses = choose_accesses(graph, segment, [fastest], inputs, _SHORT_VECTOR)
             # The first part of a row that is cut where it is aligned may hold a single element of it.
-            spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
+            spread = length + (accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0)
             params = _inner(order, spread, kept, accesses, widest, moved, device)
             capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
             bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
@@ -152,8 +160,7 @@ class ScanScheduler:
                 bounds = row_bounds(segment, graph, frozenset([scanned]), inputs, capacity, order, groups)
             return replace(
                 params,
-                misaligned=accesses.misaligned,
-                aligned_to=accesses.aligned_to,
+                access=accesses.access,
                 bounds=() if isinstance(bounds, Refused) else bounds,
             )
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -177,7 +184,7 @@ class ScanScheduler:
         if definition is not None and not isinstance(definition, Scan):
             name = tensor_inputs(definition)[0].name
         held = _transform(builder, name, scan.dim, params)
-        vectorize(builder, copies, params.vectorized, misaligned=params.misaligned)
+        vectorize(builder, copies, params.vectorized, params.access)
         loads = [copy for argument, copy in copies.items() if copy != argument]
         # Loads are held from there on: all of a step's are issued before the first is used.
         builder.inline_most(limits=[(n, builder.common_loops(n, name, held)) for n in loads])
@@ -213,7 +220,7 @@ def _inner(
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
         threads = _power_of_two(accesses, 1, device.warp_size)
     tiles = max(1, min(most, -(-accesses // (threads * cluster))))
-    if found.aligned_to and threads <= device.warp_size and tiles > 1:
+    if isinstance(found.access, Peeled) and threads <= device.warp_size and tiles > 1:
         # Accesses with nothing to do take as long as others.
         half = device.warp_size // 2
         fewer = -(-accesses // half)
@@ -315,7 +322,7 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
                 types.append((1, ParallelType.block_y))
                 at = 2
         if params.vector > 1:
-            split_vector(builder, name, at, params.vector, params.aligned_to)
+            split_vector(builder, name, at, params.vector, params.access)
         builder.split(name, at, params.block_scan)
         if params.batch > 1:
             builder.split(name, at, params.batch)

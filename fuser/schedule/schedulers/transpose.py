@@ -31,7 +31,16 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
+from fuser.schedule.params import (
+    Accepted,
+    Aligned,
+    Params,
+    ParamsClass,
+    Peeled,
+    Refused,
+    SegmentInputs,
+    TransposeParams,
+)
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
 
@@ -115,20 +124,20 @@ class TransposeScheduler:
             max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
         ]
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
-        aligned_to = ""
+        peeled: Peeled | None = None
         if vectors[1] == 1 and math.prod(sizes.values()) >= WARP * CUT_TILE * device.sm_count * CUT_WAVES:
-            aligned_to = _cut_at(sides, sizes, segment)
-            if aligned_to:
+            peeled = _cut_at(sides, sizes, segment)
+            if peeled is not None:
                 # What is staged has rows at other places for each of its own rows: it is read element by element.
                 vectors = [1, CUT]
                 chosen = dict.fromkeys(chosen, 1)
                 chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
         lengths = [math.prod(sizes[g] for g in run) for run in runs]
-        longest = LINE_BYTES // narrow[0] if aligned_to else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
+        longest = LINE_BYTES // narrow[0] if peeled is not None else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
         # Narrow accesses make room for long lines, or for tiles that are small: without either they are only more of them.
         enough_tiles = math.prod(sizes.values()) >= WARP * LINE_BYTES // narrow[1] * device.sm_count * 2
-        if vectors[0] == 1 and not aligned_to and (not enough_tiles or _wide_tile(lengths[0], longest) > WARP):
+        if vectors[0] == 1 and peeled is None and (not enough_tiles or _wide_tile(lengths[0], longest) > WARP):
             vectors[1] = min(vectors[1], max(2, VECTOR_BYTES // narrow[1]))
             chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
         lanes = [
@@ -138,10 +147,10 @@ class TransposeScheduler:
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
         tile = [max(min(TILE, _power_of_two(length)), n) for n, length in zip(least, lengths, strict=True)]
         enough_lines = least[:]
-        if max(vectors) == 1 or aligned_to:
+        if max(vectors) == 1 or peeled is not None:
             # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
             tile = [least[0], _wide_tile(lengths[1], _THREAD_BYTES * THREADS // (WARP * narrow[1]))]
-            if aligned_to:
+            if peeled is not None:
                 tile[1] = least[1] = _wide_tile(lengths[1], CUT_TILE)
                 lanes[1] = tile[1] // CUT
         if vectors[0] == 1 < max(vectors):
@@ -155,8 +164,8 @@ class TransposeScheduler:
         for side in (0, 1):
             wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 2 if vectors[0] == 1 else 1)
             few = math.prod(sizes.values()) < tile[0] * tile[1] * wanted
-            many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
-            smallest = min(least[side], WARP) if few and vectors[0] == 1 and not aligned_to else enough_lines[side]
+            many = max(vectors) > 1 and peeled is None and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
+            smallest = min(least[side], WARP) if few and vectors[0] == 1 and peeled is None else enough_lines[side]
             if tile[side] > smallest and (few or many):
                 tile[side] = max(tile[side] // 2, smallest)
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
@@ -181,12 +190,16 @@ class TransposeScheduler:
             threads=threads,
             merged=max(batch, counts[across]) > GRID_LIMIT,
             across=across,
-            aligned_to=aligned_to,
+            access=Aligned() if peeled is None else peeled,
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
                 f"{sides.run[-1].name}",
                 f"tiles of {tile[0]} x {tile[1]}, {shared} bytes of shared memory",
-                *([f"rows are cut into {vectors[1]} elements where {aligned_to} is aligned"] if aligned_to else []),
+                *(
+                    [f"rows are cut into {vectors[1]} elements where {peeled.at} is aligned"]
+                    if peeled is not None
+                    else []
+                ),
             ),
         )
 
@@ -231,12 +244,12 @@ class TransposeScheduler:
             if others:
                 builder.parallelize_like(first, blocks + 2, others)
         widths = dict(params.widths)
-        vectorize_by(builder, copies, widths, misaligned=bool(params.aligned_to))
+        vectorize_by(builder, copies, widths, params.access)
         for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
             if vector > 1:
                 most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
                 # Vectors that an end of a row cuts are those of what is computed along it.
-                vectorize_by(builder, {n: n for n in names}, most, misaligned=bool(params.aligned_to))
+                vectorize_by(builder, {n: n for n in names}, most, params.access)
         # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
         limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
         for name in loads.values():
@@ -347,9 +360,8 @@ def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
     return None if found is None or a.stride(found) * a.tensor.dtype.itemsize > SECTOR_BYTES // 2 else found
 
 
-def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
-    """The output at whose aligned places rows along N, which begin anywhere, are cut into vectors; "" where they had better
-    be moved element by element.
+def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
+    """Where rows along N, which begin anywhere, are cut into vectors; None where they had better be moved element by element.
 
     What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
     three reads cost what vectors save.
@@ -360,16 +372,16 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     written = [a.name for a in along if a.name in outputs]
     is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
     if not written or is_wide or math.prod(sizes[g] for g in run) < LEAST_VECTORS * CUT:
-        return ""
+        return None
     to = row_to_follow(along, run, sizes, CUT, written)
-    if not to:
-        return ""
+    if not isinstance(to, Peeled):
+        return None
     narrow = [a for a in along if a.tensor.dtype.itemsize < CUT_ITEM]
     places = [
         {g: s % CUT for g, s in a.strides.items() if g not in run} for a in narrow if len(a.strides) == len(sizes)
     ]
     is_one = all(p == places[0] for p in places)
-    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else ""
+    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else None
 
 
 def _power_of_two(value: int) -> int:
@@ -396,9 +408,10 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
             builder.merge(name, at, at + 1)
     m = len(params.parts) - 2
     # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
-    cut = 1 if params.aligned_to else 0
-    if cut:
-        builder.split_aligned(name, m + 1, params.vectors[1], params.aligned_to)
+    cut = 0
+    if isinstance(params.access, Peeled):
+        builder.split_aligned(name, m + 1, params.vectors[1], params.access.at)
+        cut = 1
     builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
     builder.split(name, m, params.tile[0])
     builder.reorder(name, {m + 1: m + 2})

@@ -14,7 +14,11 @@ from collections.abc import Iterable
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import tensor_inputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.params import (
+    Access,
+    Aligned,
+    InnerPersistentParams,
+)
 
 UNROLLED = 4
 """Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""
@@ -54,11 +58,8 @@ def unrolled(batch: int, *, is_cut: bool = False) -> int:
     return next((u for u in most if batch % u == 0), 1)
 
 
-def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligned: bool) -> None:
-    """One access for each vector: copies to shared memory, and from there to registers in each stage.
-
-    misaligned   the ends of a row may cut vectors
-    """
+def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Access = Aligned()) -> None:
+    """One access for each vector: copies to shared memory, and from there to registers in each stage."""
     for name in placed:
         source = builder.definition(name)
         assert source is not None
@@ -68,7 +69,7 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligne
             state, innermost = builder.state(each), builder.innermost(each)
             if state.parallel_type(state.loop[innermost]) is not ParallelType.vectorize:
                 builder.parallelize(each, innermost, ParallelType.vectorize)
-            if misaligned:
+            if not isinstance(access, Aligned):
                 builder.allow_misaligned(each)
 
 

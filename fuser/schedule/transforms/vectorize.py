@@ -9,7 +9,12 @@ from fuser.ir.fusion import tensor_inputs, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reads import displaced_name, is_displaced
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import (
+    Access,
+    Aligned,
+    Peeled,
+    PointwiseParams,
+)
 
 
 def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
@@ -36,38 +41,35 @@ def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dic
     return copies
 
 
-def split_vector(builder: ScheduleBuilder, name: str, axis: int, vector: int, aligned_to: str) -> None:
+def split_vector(builder: ScheduleBuilder, name: str, axis: int, vector: int, access: Access) -> None:
     """Cut an axis into vectors: at its multiples of `vector`, or at those of an argument's memory."""
-    if aligned_to:
-        builder.split_aligned(name, axis, vector, aligned_to)
+    if isinstance(access, Peeled):
+        builder.split_aligned(name, axis, vector, access.at)
     else:
         builder.split(name, axis, vector)
 
 
 def vectorize(
-    builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str], *, misaligned: bool = False
+    builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str], access: Access = Aligned()
 ) -> None:
-    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it).
-
-    misaligned   they may begin anywhere, and be cut by the ends of a row
-    """
+    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it)."""
     for argument in arguments:
         name = copies.get(argument)
         if name is not None:
             builder.parallelize(name, builder.innermost(name), ParallelType.vectorize)
-            if misaligned:
+            if not isinstance(access, Aligned):
                 builder.allow_misaligned(name)
 
 
 def vectorize_by(
-    builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int], *, misaligned: bool = False
+    builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int], access: Access
 ) -> None:
     """The same with an own width for each argument, a divisor of the axis: a wider type needs several accesses."""
     for argument, width in widths.items():
         name = copies.get(argument)
         if name is None:
             continue
-        if misaligned:
+        if not isinstance(access, Aligned):
             builder.parallelize(name, builder.innermost(name), ParallelType.serial)
             builder.allow_misaligned(name)
         _vectorize_innermost(builder, name, width)

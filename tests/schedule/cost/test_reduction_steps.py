@@ -19,7 +19,14 @@ from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.reduction_steps import Times, bursts_moved, times_of
-from fuser.schedule.params import InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
+from fuser.schedule.params import (
+    Aligned,
+    InnerPersistentParams,
+    NoOpParams,
+    Params,
+    PointwiseParams,
+    ReductionParams,
+)
 
 D = DataType
 Array = np.ndarray[Any, Any]
@@ -94,7 +101,7 @@ def test_short_runs_of_much_data_are_reduced_as_columns(shape: tuple[int, ...], 
     assert isinstance(columns, ReductionParams)
     assert not columns.inner
     assert columns.vector * dtype.itemsize == 16
-    assert not columns.misaligned
+    assert columns.access == Aligned()
     blocks = -(-n * g * k // (columns.block_iterate * columns.vector)) * columns.grid_reduce
     threads = blocks * columns.block_iterate * columns.block_reduce
     assert threads >= H200.sm_count * 400, "the SMs have warps to hide the latency of their loads"

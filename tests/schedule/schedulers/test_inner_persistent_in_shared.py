@@ -17,7 +17,10 @@ from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Store, VectorMove, wal
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.runtime import nvrtc
 from fuser.schedule.cost.row_mappings import RowMapping
-from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.params import (
+    InnerPersistentParams,
+    Peeled,
+)
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (
@@ -140,7 +143,7 @@ def test_how_rows_that_begin_anywhere_are_copied(monkeypatch: pytest.MonkeyPatch
     propose_only(monkeypatch, lambda m: m.in_shared and not m.groups)
     cut = proposed(fusion_of(softmax, D.BFloat16), (2048, 65537), dtype=D.BFloat16)
     assert cut.in_shared == ("t0",), "whole but for the ends of a row"
-    assert cut.aligned_to
+    assert isinstance(cut.access, Peeled)
     assert not cut.funnel_shifted
     fusion = fusion_of(padded_softmax, D.BFloat16)
     padded = TensorDescriptor(D.BFloat16, (2048, 65537), (65540, 1))

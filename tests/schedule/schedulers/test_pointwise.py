@@ -19,7 +19,13 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import PointwiseParams, SegmentInputs
+from fuser.schedule.params import (
+    Aligned,
+    Peeled,
+    PointwiseParams,
+    SegmentInputs,
+    Unaligned,
+)
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
@@ -130,7 +136,8 @@ def test_every_type_takes_sixteen_bytes() -> None:
 def test_what_is_less_aligned_does_not_stop_the_others() -> None:
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=4)
     params = compiled(mixed, *inputs)[1]
-    assert (dict(params.widths), params.misaligned) == ({"t0": 8, "t1": 4, "t4": 8}, True)
+    assert dict(params.widths) == {"t0": 8, "t1": 4, "t4": 8}
+    assert not isinstance(params.access, Aligned)
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=8)
     assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, strides=(8194, 1))
@@ -173,12 +180,12 @@ def test_tiny_runs_take_a_linear_index() -> None:
 
 def test_the_last_vector_of_one_run_may_be_cut() -> None:
     _, params = compiled(added, tensor(Float, 8191, 8191), tensor(Float, 8191, 8191))
-    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "")
+    assert (params.vector, params.access) == (4, Unaligned())
 
 
 def test_rows_are_cut_where_the_output_is_aligned() -> None:
     _, params = compiled(column_scale, tensor(Float, 8191, 8191), tensor(Float, 8191))
-    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "t3")
+    assert (params.vector, params.access) == (4, Peeled("t3"))
 
 
 def halves(width: int) -> Define:
@@ -196,12 +203,12 @@ def halves(width: int) -> Define:
 def test_slices_begin_anywhere() -> None:
     wide = tensor(BFloat16, 4096, 10240, strides=(10241, 1), alignment=2)
     kernel, params = compiled(halves(5120), wide)
-    assert (params.vector, params.misaligned, params.aligned_to) == (8, True, "")
+    assert (params.vector, params.access) == (8, Unaligned())
     assert "fuser_realign" in body(kernel)
     cut = compiled(halves(5003), tensor(BFloat16, 4096, 10006))[1]
-    assert (cut.vector, cut.misaligned, cut.aligned_to) == (8, True, "t21")
+    assert (cut.vector, cut.access) == (8, Peeled("t21"))
     # What lies beside a pad is no element of the row.
-    assert not compiled(padded, tensor(BFloat16, 4096, 5120, strides=(5121, 1), alignment=2))[1].misaligned
+    assert compiled(padded, tensor(BFloat16, 4096, 5120, strides=(5121, 1), alignment=2))[1].access == Aligned()
 
 
 def padded(fd: FusionDefinition) -> None:
@@ -211,7 +218,7 @@ def padded(fd: FusionDefinition) -> None:
 
 def test_scalar_accesses_are_several_a_thread() -> None:
     _, params = compiled(added, tensor(Float, 1 << 24, 3, strides=(4, 1)), tensor(Float, 1 << 24, 3, strides=(5, 1)))
-    assert (params.vector, params.misaligned) == (1, False)
+    assert (params.vector, params.access) == (1, Aligned())
 
 
 def run(define: Define, arrays: Sequence[Array], shift: int = 0) -> list[Any]:
@@ -427,7 +434,7 @@ def test_rows_in_turn(shape: tuple[int, ...], count: int, dtype: DataType, monke
 
     def in_turn(self: PointwiseScheduler, *arguments: Any) -> PointwiseParams:
         found = propose(self, *arguments)
-        if len(found.parts) > 1 and not found.linear and not found.misaligned:
+        if len(found.parts) > 1 and not found.linear and isinstance(found.access, Aligned):
             found = replace(found, unroll=count, in_turn=True)
             seen.append(found)
         return found

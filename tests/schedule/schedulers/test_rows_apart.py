@@ -11,6 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
+from fuser.schedule.params import Peeled
 from tests.schedule.schedulers.test_reduction import TINY, Array, propose, simulate
 
 D = DataType
@@ -52,7 +53,7 @@ def test_blocks_share_rows_or_their_parts(
     x = columns((17, 6007), D.Float, 5, 1)
     fusion = total(2, [0, 1], D.Float, op)
     params = propose(fusion, [x])
-    assert params.aligned_to == "t0"
+    assert params.access == Peeled("t0")
     params = replace(
         params, block_reduce=threads, block_outer=others, grid_reduce=blocks, unroll=unroll, grid_along=is_along
     )

@@ -21,7 +21,14 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import Allocate, Buffer, Kernel, walk
 from fuser.runtime import nvrtc
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
+from fuser.schedule.params import (
+    Aligned,
+    Peeled,
+    Refused,
+    ScanParams,
+    Scheduler,
+    SegmentInputs,
+)
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.schedulers.scan import ScanScheduler, live_values
 from fuser.schedule.segmentation import segment_fusion
@@ -190,9 +197,9 @@ def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
 def test_short_rows_that_begin_anywhere() -> None:
     """By element where they are few; else cut, as few lanes as leave none without work."""
     few, many = (propose(fusion_of(lambda fd: rows(fd, Half)), (n, 257), dtype=Half) for n in (1000, 30965))
-    assert (few.vector, few.block_scan, few.batch, few.aligned_to) == (1, 64, 5, "")
+    assert (few.vector, few.block_scan, few.batch, few.access) == (1, 64, 5, Aligned())
     assert (many.vector, many.block_scan, many.batch, many.block_iterate) == (4, 16, 5, 8)
-    assert many.aligned_to != ""
+    assert isinstance(many.access, Peeled)
 
 
 def test_clusters_are_no_larger_than_the_device_has() -> None:

@@ -14,7 +14,14 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import Accepted, PointwiseParams, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import (
+    Accepted,
+    PointwiseParams,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+    Unaligned,
+)
 from fuser.schedule.registry import SCHEDULERS, scheduler_of
 from tests.fusion_corpus import ALIGNED, CORPUS, case
 
@@ -114,7 +121,7 @@ def test_pointwise_width_follows_size_dtype_and_alignment() -> None:
     assert propose(SchedulerType.pointwise, fusion, (4096, 4095)).vector == 4, "dense rows are one run of 4096 x 4095"
     assert propose(SchedulerType.pointwise, fusion, (4095, 4094)).vector == 2
     odd = propose(SchedulerType.pointwise, fusion, (4095, 4095))
-    assert (odd.vector, odd.misaligned) == (4, True), "the last vector is cut"
+    assert (odd.vector, odd.access) == (4, Unaligned()), "the last vector is cut"
     assert propose(SchedulerType.pointwise, fusion, (16, 16)).vector == 1, "every SM needs work first"
     half = fusion_of(lambda fd: fd.add_output(fd.ops.relu(fd.define_tensor([-1, -1], True, Half))))
     assert propose(SchedulerType.pointwise, half, (4096, 4096), dtype=Half).vector == 8

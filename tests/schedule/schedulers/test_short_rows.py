@@ -14,7 +14,14 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.schedule.analysis.alignment import least_cut
-from fuser.schedule.params import InnerPersistentParams, Params, PointwiseParams
+from fuser.schedule.params import (
+    Aligned,
+    InnerPersistentParams,
+    Params,
+    Peeled,
+    PointwiseParams,
+    Unaligned,
+)
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segmentation import segment_fusion
@@ -85,8 +92,8 @@ def test_short_rows_are_not_cut() -> None:
     assert (least_cut(8), least_cut(4), least_cut(2)) == (1365, 796, 597)
     for dtype, length in ((D.BFloat16, 257), (D.Half, 1001), (D.Float, 333), (D.Double, 129)):
         params = of_rows(dtype, 30965, length)
-        assert (params.vector, params.aligned_to, params.misaligned) == (1, "", False)
-    assert of_rows(D.BFloat16, 30965, 1401).aligned_to
+        assert (params.vector, params.access) == (1, Aligned())
+    assert isinstance(of_rows(D.BFloat16, 30965, 1401).access, Peeled)
     assert of_rows(D.BFloat16, 30965, 256).vector == 8
 
 
@@ -140,12 +147,12 @@ def flat(define: Define, dtype: DataType, rows: int, length: int, **layout: int)
 
 def test_rows_beside_short_vectors_are_one_run() -> None:
     params = flat(biased, D.Half, 100_003, 257)
-    assert (params.parts, params.vector, params.misaligned, params.aligned_to) == ((2,), 8, True, "")
+    assert (params.parts, params.vector, params.access) == ((2,), 8, Unaligned())
     assert dict(params.widths).keys() == {"t0", "t3"} or len(params.widths) == 2
     assert params.bounds[0][2] == 8
     assert flat(scaled_rows, D.Float, 100_003, 129).parts == (2,)
     assert flat(biased, D.Half, 100_003, 256).parts == (1, 1), "aligned rows"
-    assert flat(biased, D.Half, 100_003, 4097).aligned_to, "long rows are cut"
+    assert isinstance(flat(biased, D.Half, 100_003, 4097).access, Peeled), "long rows are cut"
 
 
 def test_rows_that_are_no_run_are_read_by_element() -> None:

@@ -25,7 +25,14 @@ from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, S
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import Refused, SegmentInputs, TransposeParams
+from fuser.schedule.params import (
+    Access,
+    Aligned,
+    Peeled,
+    Refused,
+    SegmentInputs,
+    TransposeParams,
+)
 from fuser.schedule.schedulers.transpose import TransposeScheduler
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.simulator.device import SimulatorDevice
@@ -319,20 +326,20 @@ def test_accesses_are_narrow_only_beside_long_lines_or_in_few_tiles() -> None:
 
 
 def test_many_rows_that_begin_anywhere_are_cut() -> None:
-    def aligned_to(dtype: DataType, m: int, n: int, **y: Any) -> str:
-        return compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))[1].aligned_to
+    def access(dtype: DataType, m: int, n: int, **y: Any) -> Access:
+        return compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))[1].access
 
-    assert aligned_to(BFloat16, 269, 50257) == "t6"
-    assert aligned_to(Float, 1447, 5003) == "t4"
-    assert aligned_to(BFloat16, 1024, 50257) == "t6", "though rows of x could be read by vectors"
-    assert aligned_to(Float, 269, 50257, strides=(50258, 1)) == "t4", (
+    assert access(BFloat16, 269, 50257) == Peeled("t6")
+    assert access(Float, 1447, 5003) == Peeled("t4")
+    assert access(BFloat16, 1024, 50257) == Peeled("t6"), "though rows of x could be read by vectors"
+    assert access(Float, 269, 50257, strides=(50258, 1)) == Peeled("t4"), (
         "Floats at any address are read by element in any case"
     )
     # An access of four Doubles is too wide, 16 bits at other places are shifted there, few tiles wait for others.
-    assert aligned_to(Double, 269, 50257) == ""
-    assert aligned_to(BFloat16, 269, 50257, alignment=2) == ""
-    assert aligned_to(BFloat16, 269, 50257, strides=(50258, 1)) == ""
-    assert aligned_to(BFloat16, 269, 1031) == ""
+    assert access(Double, 269, 50257) == Aligned()
+    assert access(BFloat16, 269, 50257, alignment=2) == Aligned()
+    assert access(BFloat16, 269, 50257, strides=(50258, 1)) == Aligned()
+    assert access(BFloat16, 269, 1031) == Aligned()
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -384,7 +391,9 @@ def test_rows_cut_where_the_output_is_aligned(size: tuple[int, int], dtype: Data
     for vector in (2, 4, 8):
         if vector * dtype.itemsize > 16:
             continue
-        cut = replace(plain, vectors=(1, vector), lanes=(32, 8), widths=(("t1", vector), (out, vector)), aligned_to=out)
+        cut = replace(
+            plain, vectors=(1, vector), lanes=(32, 8), widths=(("t1", vector), (out, vector)), access=Peeled(out)
+        )
         for across in (False, True):
             scheduled = TransposeScheduler().apply(fusion, replace(cut, across=across))
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
@@ -442,7 +451,7 @@ def test_an_output_turned_beside_rows_that_are_cut(monkeypatch: pytest.MonkeyPat
     recorder = KeepingRecorder()
     compile_fusion(fusion, bind_inputs(fusion, given), device, recorder=recorder)
     assert "staged=('t" in recorder.stages["s0.params.py"]
-    assert "aligned_to='t" in recorder.stages["s0.params.py"]
+    assert "access=Peeled(at='t" in recorder.stages["s0.params.py"]
     found = [o.numpy() for o in fd.execute(given)]
     np.testing.assert_array_equal(found[0], arrays[0].transpose(2, 0, 1).reshape(-1))
     np.testing.assert_array_equal(found[1], arrays[0] + arrays[1])
