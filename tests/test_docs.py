@@ -46,6 +46,37 @@ def test_named_options_exist(page: Path) -> None:
     assert named(page, r"\b(FUSER_[A-Z_]+)\b") <= {row.env for row in options.OPTIONS} | MACROS
 
 
+def names_in(path: Path) -> set[str]:
+    """Names that a module and its classes have, imported ones too; those of classes as `Class.name` and alone."""
+    found: set[str] = set()
+
+    def add(prefix: str, body: list[ast.stmt]) -> None:
+        for node in body:
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(prefix + name)
+                case ast.Assign(targets=targets):
+                    found.update(prefix + t.id for t in targets if isinstance(t, ast.Name))
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    found.add(prefix + name)
+                case ast.ImportFrom(names=names):
+                    found.update(prefix + (n.asname or n.name) for n in names)
+                case _:
+                    pass
+            if isinstance(node, ast.ClassDef) and not prefix:
+                add(f"{node.name}.", node.body)
+
+    add("", ast.parse(path.read_text(encoding="utf-8")).body)
+    return found | {name.rpartition(".")[2] for name in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_are_in_the_files_that_pages_say(page: Path) -> None:
+    said = re.findall(r"`([\w.]+)` (?:of|in)\s`([\w./-]+/\w+\.py)`", page.read_text(encoding="utf-8"))
+    files = {name: next(p / name for p in PLACES if (p / name).exists()) for _, name in said}
+    assert [(name, file) for name, file in said if name not in names_in(files[file])] == []
+
+
 GLOSSARY = ROOT / "docs" / "GLOSSARY.md"
 
 
