@@ -190,7 +190,7 @@ def copies_are_waited_for(result: PassResult, found: Findings) -> None:
 
 
 def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups:
-    """What the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
+    """What the thread's groups fill after a statement list, oldest first; the last one is not committed yet.
 
     A loop of a few iterations around copies is followed iteration by iteration. Another one that waits for nothing is
     looked at once: copies in one of its iterations and reads in another are of other elements.

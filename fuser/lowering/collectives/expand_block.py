@@ -37,7 +37,7 @@ _OWN_WORK = 16
 
 @record(eq=False)
 class _Parts:
-    """What a thread does for one reduction: `publish`, behind the barrier `join`, and then `phases`, between which threads
+    """What a thread does for one reduction: `publish`, after the barrier `join`, and then `phases`, between which threads
     meet again."""
 
     publish: Sequence[Stmt]

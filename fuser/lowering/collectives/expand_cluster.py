@@ -135,7 +135,7 @@ def _exchange_by_rows(
     lane      which of the block's `lanes` values that is
     execution how often the statements ran before; None if that is not known
     by_lanes  each thread reads the slot of one block, and neighbours join them; else each thread reads those of all in turn
-    in_warp   the threads of a value are of one warp: no barrier of the block comes first, and none of the cluster behind
+    in_warp   the threads of a value are of one warp: no block barrier is needed before, and no cluster barrier after
     """
     # Executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between has shown
     # that every block has read its own.
@@ -222,7 +222,7 @@ def _exchange_by_lanes(
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
     before    what the first warp does to have its block's value
     execution    see `_exchange_by_rows`
-    counts       no barrier of the cluster comes behind: threads wait until the bytes of all values have come
+    counts       no cluster barrier follows: threads wait until the bytes of all values have arrived
     """
     sets = 1 if execution is ZERO or execution is None else 2
     turn = ZERO if execution is None else execution % sets

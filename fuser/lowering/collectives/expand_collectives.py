@@ -53,7 +53,7 @@ _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
 class Expanded:
     """The body without collectives, and what the launch must supply.
 
-    signalled    shared buffers that each thread reads behind a wait of its own, and no barrier
+    signalled    shared buffers that each thread reads after a wait of its own instead of a barrier
     """
 
     body: tuple[Stmt, ...]

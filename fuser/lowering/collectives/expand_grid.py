@@ -5,7 +5,7 @@ all reductions of that semaphore, or, where the results are read by all, every b
 Partials are joined in block order, so that results repeat.
 
 Publication: every writer stores and fences, and (after a barrier, where several threads wrote) one thread adds to the
-semaphore. That addition, or the wait for those of all, acquires what is read behind the barrier that passes it on.
+semaphore. That addition, or the wait for all of them, acquires what is read after the block barrier that follows it.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class GridReduces:
         g = parts[0]
         counter = self.semaphores.take(g.segments) + g.segment
         # Every block counts itself once more when it has waited: the last one sets the counter back, and none waits for that
-        # (H200: an addition whose old value is looked at, behind a fence, held up a warp for 1900 cycles).
+        # (H200: an addition whose old value is used, after a fence, delayed a warp for 1900 cycles).
         wait: list[Stmt] = [
             AtomicAdd(None, self.semaphores.buffer, counter, ONE),
             SpinWait(self.semaphores.buffer, counter, g.blocks, acquire=True),

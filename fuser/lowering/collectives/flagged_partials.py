@@ -7,7 +7,7 @@ After:  one thread of every block stores the partial results with a flag: pairs 
 
 That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
 to a counter, a barrier and reads of the partials follow one another: 2300 cycles, against 1000 here (H200). A block that waits
-needs the others to be resident beside it: only one block waits, or those of one cluster.
+needs the others to be resident at the same time: only one block waits, or those of one cluster.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FlaggedReduces:
         self.flags: list[Stmt] = []
 
     def is_for(self, reduces: Sequence[Reduce]) -> bool:
-        """Whether blocks have few enough values, and so few wait that others run beside them."""
+        """Whether blocks have few enough values, and so few wait that the others run at the same time."""
         r, axes = reduces[0], self._axes
         kept = [p for p in axes.grid if p not in r.grid_axes and not is_one(axes.sizes[p])]
         threads, blocks = axes.block_threads, axes.count_of([p for p in axes.grid if p in r.grid_axes])

@@ -42,7 +42,7 @@ LEAST = 2
 @record(eq=False)
 class Scattered:
     """What lanes have: `one` is the reduction with a partial of one element, which is number `element` of all where it has so
-    many; `copies` lanes beside one another have the same."""
+    many; `copies` neighbouring lanes have the same."""
 
     one: Reduce
     element: Int

@@ -29,7 +29,7 @@ class NestPredicates(NestState):
         return Indexer(self.graph, indices, self.context.proofs, self._rows_of)
 
     def _rows_of(self, split: GroupSplit) -> tuple[Sequence[tuple[Group, Int]], Int]:
-        """The other axes of the tensor to which a split is aligned, and how far behind an aligned address it begins."""
+        """The other axes of the tensor that a split is aligned to, and the misalignment of its base."""
         known = self._aligned_rows.get(split)
         if known is None:
             assert split.aligned is not None
@@ -50,7 +50,7 @@ class NestPredicates(NestState):
         return known
 
     def _phase(self, t: Tensor, width: int) -> Int:
-        """How many elements behind a multiple of `width` elements in memory a tensor begins.
+        """The misalignment of a tensor: how many elements after a multiple of `width` elements in memory it begins.
 
         0 for what the launch allocates and what the facts call aligned.
         """

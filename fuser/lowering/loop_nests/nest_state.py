@@ -73,7 +73,7 @@ class NestState:
         # Numbers for the names of temporaries and of indices.
         self._next = FreshNumbers()
         self._aligned_rows: dict[GroupSplit, tuple[Sequence[tuple[Group, Int]], Int]] = {}
-        # How far behind multiples of so many elements arguments begin to which rows are cut.
+        # By (argument, vector width): how many elements after an aligned address an argument that rows are split at begins.
         self.phases: dict[tuple[str, int], Symbol] = {}
         # Loop variables that unrolling turns into constants: registers can only be indexed by those.
         self._unrolled: set[Symbol] = set()
@@ -87,7 +87,7 @@ class NestState:
         self._waits = self._count_waits()
 
     def _count_waits(self) -> dict[str, int]:
-        """For each expr, behind how many waits for other blocks it should stand: as many as it needs, or as all its uses need.
+        """For each expr, after how many waits for other blocks it should be: as many as it needs, or as all its uses need.
 
         What is only used later is computed later: it needs no registers until then.
         """

@@ -65,8 +65,8 @@ class NestStatistics(NestValues):
         )
 
     def _values_in_registers(self, leader: str, depth: int) -> int:
-        """How many values of an element a thread reduces in the loops from `depth` on, if they are still there, or can be kept,
-        behind those; else 0, as of no loop."""
+        """How many values of an element a thread reduces in the loops from `depth` on, if after the loops they are still in
+        registers or can be kept there; else 0, as of no loop."""
         expr = self.exprs[leader]
         assert isinstance(expr, Welford)
         loops = self._serial_axes(leader, depth)
@@ -89,7 +89,7 @@ class NestStatistics(NestValues):
         )
 
     def _is_there_behind(self, t: Tensor, depth: int) -> bool:
-        """Whether a value can be read behind the loops from `depth` on: from registers outside of them, or cast from such."""
+        """Whether a value can be read after the loops from `depth` on: from registers outside of them, or cast from such."""
         leader = self.leaders.get(t.name)
         if leader is None:
             return False

@@ -264,7 +264,7 @@ class NestVectors(NestStorage):
         stmts, unroll = self._predicated(move, inside), True
         if target[0].is_shared and copied is None and own == tests and inside is not all_of():
             # A place in shared memory is filled whole: it is read in one access, whatever of it lies in a row. Rows together
-            # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003 beside Floats).
+            # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003, Float weights).
             self._filled.add(target[0])
             zero = Literal(REDUCTIONS["sum"].identity(target[0].dtype), target[0].dtype)
             stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]

@@ -20,7 +20,7 @@ from fuser.lowering.kernel_rewrites import substitute_symbols
 MOST_PIECES = 16
 """Iterations of a loop that is taken apart so that each waits for its own copies."""
 MOST_OF_CUT = 3
-"""Parts, each behind a wait for its own copies, of a loop over vectors that the ends of a row may cut: it has code for both."""
+"""Pieces, each after a wait for its own copies, of a loop over vectors that may be partial: the code is there twice."""
 
 
 def wait_in_pieces(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tuple[tuple[Stmt, ...], set[Buffer]]:
@@ -76,8 +76,8 @@ def filled_by(stmt: Stmt, wanted: AbstractSet[Buffer], *, may_store: bool = Fals
 
 
 def in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_long: bool) -> list[Stmt]:
-    """The iterations of a loop, each behind the wait for its own copies; of one with long code, several behind one wait.
-    `later`: groups for another iteration behind them."""
+    """The iterations of a loop, each after the wait for its own copies; of one with long code, several after one wait.
+    `later`: groups for another iteration after them."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
     at_once = -(-pieces // MOST_OF_CUT) if is_long else 1
@@ -113,7 +113,7 @@ def in_one_loop(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def fused(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:
-    """`reader` with the copies of `fill` behind the reads of the very elements, or None if the two loops differ."""
+    """`reader` with the copies of `fill` after the reads of the same elements, or None if the two loops differ."""
     if not (isinstance(reader, For) and isinstance(fill, For) and len(fill.body) == 1):
         return None
     if (reader.start, reader.stop, reader.step) != (fill.start, fill.stop, fill.step):

@@ -4,7 +4,7 @@ Decided by what the statements of the kernel access, collectives, copies and bar
 it came from: an expr, a value that all threads of a row need, a load ahead of its loop, a second pass over the row. For every
 read of the input, in any form, the element that is read is
     * written by the thread that reads it, later; or
-    * written by a thread of the same block, behind a barrier of the block that stands on every way from the read to a store.
+    * written by a thread of the same block, after a block barrier that is on every path from the read to a store.
 An asynchronous copy reads until its thread has waited for it (read_completion.py).
 Who writes an element is found from the index of the output's stores: a choice of the store's loops for which its index is the
 one that is read and its tests hold where the read's do. An element has one writer, so no other thread stores there. What
@@ -19,8 +19,8 @@ A vector that an end of a row cuts is read from no place that the kernel writes:
 
 No other argument may overlap that input: the facts say so, and a launch checks them.
 
-Stands behind insert_syncs: all reads and barriers are there, and loops and tests still those of single statements. Passes
-behind it neither move an access across a barrier nor to another thread.
+Placed after insert_syncs: all reads and barriers exist, and loops and tests are still those of single statements. Later passes
+neither move an access across a barrier nor to another thread.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Match:
     """A store to the element that is read.
 
     missing    tests of the store that the read does not make
-    is_later   whether it comes behind the read, in the order of the thread's program
+    is_later   whether it comes after the read in program order
     after      the loop around both of which it is in a later iteration than the read, if it is
     """
 
@@ -329,7 +329,7 @@ def _holds(condition: Cond, tests: frozenset[Cond]) -> bool:
 
 
 def _order(read: _Access, write: _Access, choice: Mapping[Symbol, Int]) -> tuple[bool, Symbol | None]:
-    """Whether a store in the chosen iterations comes behind the read; the loop around both in which it is later, if one is."""
+    """Whether a store in the chosen iterations comes after the read; the loop around both that carries it, if there is one."""
     for loop in write.loops:
         if not any(loop is other for other in read.loops):
             break

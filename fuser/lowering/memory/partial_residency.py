@@ -9,7 +9,7 @@ second loop begins with it. The second loop then reads what was loaded last and 
 shared memory at the end, when nothing else is read and the cache is free for stores. Kept data is loaded past the cache. Each
 thread keeps what it loads itself, so that no barrier is needed.
 
-Stands behind prefetch_loads, which moves loads to other iterations, and before shared memory is laid out.
+Placed after prefetch_loads, which moves loads to other iterations, and before allocate_shared.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _undeclared(loop: For, buffer: Buffer) -> For:
 
 
 def _sunk(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
-    """Statements of a body that only load what a loop in it does not mention, moved behind it: its registers are short."""
+    """A body in which statements that only load what `loop` does not use are moved after it: it is short of registers."""
     if loop not in body:
         return body
     at = body.index(loop)

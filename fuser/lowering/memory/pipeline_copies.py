@@ -1,7 +1,7 @@
 """Software-pipeline asynchronous copies (cp.async): place commits and waits, and start the copies of later iterations.
 
 Before: x[0..7] <- input[f(i)] (started)  ...  x[3] ...
-After:  the same, the copies committed as a group behind the statement that starts them, and a wait for that group right before
+After:  the same, the copies committed as a group after the statement that starts them, and a wait for that group right before
         the first statement that reads x: whatever stands between overlaps with the copies.
 
 Where the schedule wants the copy ahead, inside a serial loop:
@@ -13,7 +13,7 @@ copies are two iterations ahead there are two buffers, and the whole next iterat
 needed, because each thread reads only what it copied itself. Where the first and the last loop that read x have the same
 iterations, the first loop waits for one piece after the other (copy_pieces.py).
 
-Stands before collectives are expanded: loops are those of loop nests, and fills stand beside what reads them.
+Stands before collectives are expanded: loops are those of loop nests, and fills are in the same list as what reads them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a read is complete before a store to the same element runs: in program order, past barriers and waits.
 
-A load is complete at once for its own thread, and for others of the block behind a barrier. An asynchronous copy reads until
+A load is complete at once for its own thread, and for others of the block after a barrier. An asynchronous copy reads until
 its thread has waited for the group that it is committed with.
 """
 
@@ -14,7 +14,7 @@ from fuser.records import record
 
 _DONE = -1
 _ITERATIONS = 4
-"""Of a loop that are followed: copies are waited for in the next one or the one behind it."""
+"""Of a loop that are followed: copies are waited for in the next one or the one after it."""
 
 
 @record
@@ -35,7 +35,7 @@ def is_read_first(
     """Whether a read is complete on every way from it to one of the stores `writes`.
 
     after           the loop that must have come to another iteration for a store to be to the element; None: any may be
-    needs_barrier   whether the store is another thread's: a barrier of the block must stand behind the read
+    needs_barrier   whether the store is another thread's: a block barrier must follow the read
     """
     ways = _Ways(read, writes, after, needs_barrier)
     ways.walk(body, frozenset())
@@ -53,7 +53,7 @@ class _Ways:
         self.are_done = True
 
     def walk(self, body: Sequence[Stmt], states: frozenset[_State]) -> frozenset[_State]:
-        """How far the read may be behind a statement list."""
+        """How far the read may be after a statement list."""
         for stmt in body:
             match stmt:
                 case For():

@@ -3,7 +3,7 @@
 Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known to be 257 or more, and t below 32
 After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
 
-A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
+A predicate of a load is a branch around it, and loads after different branches wait for each other: where
 only the last iteration can fail its tests, the others have none. What bounds an extent from below is a fact that a
 schedule asks for. Loops of two iterations are left alone, and those in which lanes do something together.
 """

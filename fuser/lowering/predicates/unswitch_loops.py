@@ -51,7 +51,7 @@ def _cleared(loop: For) -> For:
 
 
 def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
-    """`loop` behind the test of all its iterations; `each`, which tests them one by one, where that fails or there is none."""
+    """`loop` under the test of all its iterations; `each`, which tests them one by one, where that fails or there is none."""
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
     if any(map(is_collective, walk((loop,)))):
         return each

@@ -112,7 +112,8 @@ def insert_syncs(
     def diverges(stmt: Stmt) -> bool:
         return isinstance(stmt, If) and stmt.role in _DIVERGENT
 
-    # A barrier of the cluster orders what stands before its first half: the second one of that at the start is far behind it.
+    # A cluster barrier orders what is before its first half, ClusterArrive. Of the one at the start of a kernel the second
+    # half comes much later.
     return insert_barriers(body, Level(memory, private, (BlockBarrier, ClusterArrive), BlockBarrier, diverges, refused))
 
 
