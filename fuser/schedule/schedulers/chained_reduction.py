@@ -49,6 +49,7 @@ from fuser.schedule.params import (
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
 MOST_BLOCKS = 8192
@@ -147,7 +148,7 @@ class ChainedReductionScheduler:
             case OuterPersistentParams():
                 builder = schedule_in_registers(segment, params.rows, params.blocks)
             case ReductionParams():
-                builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
+                builder = schedule_reduction(segment, params.rows, params.blocks)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
         return builder

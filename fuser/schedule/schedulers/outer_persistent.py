@@ -44,6 +44,7 @@ from fuser.schedule.params import (
     SegmentInputs,
 )
 from fuser.schedule.schedulers.reduction import ReductionScheduler
+from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -125,7 +126,7 @@ class OuterPersistentScheduler:
         assert isinstance(params, OuterPersistentParams)
         if params.reduction.grid_reduce == 1 or params.reduction.cluster:
             return schedule_in_registers(segment, params)
-        builder = ReductionScheduler().schedule(segment, params.reduction)
+        builder = schedule_reduction(segment, params.reduction)
         builder.ask_blocks_per_sm(1)
         levels = stage_levels(as_defined(segment))
         graph = resolving_graph(segment)
@@ -310,7 +311,7 @@ def _held_columns(
 
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule of columns that a block holds, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
-    builder = ReductionScheduler().schedule(segment, params.reduction, blocks, in_registers=True)
+    builder = schedule_reduction(segment, params.reduction, blocks, in_registers=True)
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
     return builder

@@ -14,7 +14,7 @@ from fuser.schedule.params import (
     InnerPersistentParams,
     Peeled,
 )
-from fuser.schedule.schedulers.reduction import cut_trips, merge_runs
+from fuser.schedule.schedulers.reduction_loops import cut_trips, merge_runs
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (
     inline_rows,
