@@ -29,6 +29,9 @@ NUMBERS: dict[str, dict[str, str]] = {
         "exchanges": "_TURNS _TURNS_OF_HEAVY",
         "threads": "_MOST_PARTS",
     },
+    "cost/plan_pointwise.py": {
+        "share": "LEAST_USED SHARED_LEFT",
+    },
     "cost/plan_reduction.py": {
         "elements": "_LEAST_POSTED",
     },
@@ -68,9 +71,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",
-    },
-    "schedulers/pointwise.py": {
-        "share": "LEAST_USED SHARED_LEFT",
     },
     "schedulers/reduction.py": {
         "elements": "_LITTLE",

@@ -6,6 +6,9 @@ Imports of schedule/: analysis/, transforms/ and params.py.
 All mappings
     estimate.py             microseconds of what a mapping asks of the machine
     occupancy.py            blocks that an SM holds at once
+Pointwise
+    pointwise_space.py      the iteration space: parts, arguments, the widest accesses
+    plan_pointwise.py       vectors, blocks and rows of a thread
 Reductions
     reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
     plan_reduction.py       threads, blocks and unrolling of a reduction

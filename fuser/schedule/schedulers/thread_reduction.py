@@ -30,9 +30,11 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_gro
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, keep_stages, row_reductions, stage_levels
 from fuser.schedule.analysis.windows import ask_for_unclamped
+from fuser.schedule.cost.plan_pointwise import Choice
+from fuser.schedule.cost.pointwise_space import LEAST_THREADS
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, ThreadReductionParams
-from fuser.schedule.schedulers.pointwise import LEAST_THREADS, Choice, lacks_loop, tile_loops
+from fuser.schedule.transforms.tile_loops import lacks_loop, tile_loops
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 
 HELD_BYTES = 128
@@ -163,7 +165,7 @@ def propose_by_thread(
         return Refused("threads side by side would read places too far apart")
     choice = Choice(graph, segment, inputs, [groups[d] for d in kept], device, cells)
     most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.repeated // count))
-    while most > 1 and choice.total < most * LEAST_THREADS * device.sm_count:
+    while most > 1 and not choice.has_threads(most):
         most //= 2
     found = choice.tiled((*kept, *inner, *(d for d in order if d not in solid)), vector, most)
     if found is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.schedule.cost import plan_pointwise, pointwise_space
 from tests.random_cells import generate
 from tests.schedule.analysis.cell_programs import accesses, dense, doubled, element, sources, stacked, tiles
 
@@ -178,10 +178,9 @@ def test_rows_without_a_divisor_are_stored_by_cells(
 def test_results_of_short_runs(
     define_of: Callable[..., Any], dtype: DataType, shape: tuple[int, ...], r: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pointwise = importlib.import_module("fuser.schedule.schedulers.pointwise")
     # Tiles of few elements, and several rows a thread.
-    monkeypatch.setattr(pointwise, "LEAST_THREADS", 0)
-    monkeypatch.setattr(pointwise, "LEAST_WAVES", 0)
+    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
+    monkeypatch.setattr(plan_pointwise, "LEAST_WAVES", 0)
     kind = {DataType.Half: np.float16, Float: np.float32, DataType.Double: np.float64}[dtype]
     x = (np.arange(np.prod(shape)) % 2039).astype(kind).reshape(shape)
     with FusionDefinition() as fd:
@@ -233,7 +232,7 @@ def test_parts_of_long_rows_are_no_cells() -> None:
 @pytest.mark.parametrize("seed", range(48))
 def test_random_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of small tensors, on the simulator."""
-    monkeypatch.setattr(importlib.import_module("fuser.schedule.schedulers.pointwise"), "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
     fd, arguments, expected = generate(seed)
     for found, wanted in zip(fd.execute(arguments, device="simulator"), expected, strict=True):
         np.testing.assert_array_equal(np.asarray(found), wanted)
@@ -241,8 +240,7 @@ def test_random_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above is about happens there: cells of several kinds."""
-    pointwise = importlib.import_module("fuser.schedule.schedulers.pointwise")
-    monkeypatch.setattr(pointwise, "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
     seen = tiles(monkeypatch)
     for seed in range(24):
         fd, arguments, _ = generate(seed)

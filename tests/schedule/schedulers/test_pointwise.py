@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
+from fuser.schedule.cost import pointwise_space
 from fuser.schedule.params import (
     Aligned,
     Peeled,
@@ -345,7 +345,7 @@ def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts, pads and slices of rows of any extents, then of others with the same definition."""
-    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
     rng = np.random.default_rng(seed)
     count, step = int(rng.integers(2, 4)), int(rng.choice([2, 4, 8]))
     pads = [int(n) * step for n in rng.integers(0, 2, 2)]

@@ -14,7 +14,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import H200
+from fuser.schedule.cost import pointwise_space
 from fuser.schedule.params import ReductionParams, Refused, SegmentInputs, ThreadReductionParams
+from fuser.schedule.schedulers import thread_reduction
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.thread_reduction import propose_by_thread
 from tests.random_reshapes import laid_out
@@ -110,8 +112,8 @@ def test_other_reductions_are_those_of_blocks(shape: tuple[int, ...], dims: list
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads reduce however few results there are."""
-    for module in ("pointwise", "thread_reduction"):
-        monkeypatch.setattr(importlib.import_module(f"fuser.schedule.schedulers.{module}"), "LEAST_THREADS", 0)
+    for module in (pointwise_space, thread_reduction):
+        monkeypatch.setattr(module, "LEAST_THREADS", 0)
 
 
 _EXTENTS = (1, 2, 3, 5, 8, 16, 24, 33)
