@@ -289,14 +289,14 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 block_dim_inner_reduction=ParallelType.block_x,
                 grid_dim_inner_reduction=(
                     ParallelType.grid_x
-                    if params.in_grid
+                    if params.groups is not None
                     else ParallelType.grid_y
                     if params.cluster > 1
                     else ParallelType.serial
                 ),
                 multiple_reds_per_blk=params.rows > 1,
                 block_dim_iter_dom=ParallelType.block_y if params.rows > 1 else ParallelType.serial,
-                grid_dim_iter_dom=ParallelType.grid_y if params.in_grid else ParallelType.grid_x,
+                grid_dim_iter_dom=ParallelType.grid_y if params.groups is not None else ParallelType.grid_x,
                 static_bdimx=True,
                 static_bdimy=params.rows > 1,
                 reduction_scheduler=SchedulerType.inner_persistent,

@@ -175,7 +175,7 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
 
 
 def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:
-    if params.in_grid:
+    if params.groups is not None:
         # The blocks of a row wait for one another, and all are there.
         return
     # As many elements of a row as before, or more: for its extents the row still fits.

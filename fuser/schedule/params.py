@@ -229,6 +229,18 @@ class ReductionParams:
 
 
 @record
+class CooperativeGroups:
+    """Groups of blocks that meet in device memory; all of them are there at once.
+
+    count      of groups; each loads the next row while it works on one
+    resident   blocks that an SM must hold
+    """
+
+    count: int
+    resident: int
+
+
+@record
 class InnerPersistentParams:
     """A row in the registers of the threads along it, or in shared memory.
 
@@ -237,7 +249,7 @@ class InnerPersistentParams:
     rows             rows of a block (threads of y)
     batch            accesses of a thread along the row
     cluster          blocks that share a row
-    in_grid          blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
+    groups           where those of a row are no cluster: they meet in device memory, and go over the rows; else a row each
     inputs_only      whether costly values are computed again, too, and only the row tensors kept
     one_pass         whether maximum and sum of exponentials come from one pass and one exchange
     resident         blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves
@@ -245,8 +257,6 @@ class InnerPersistentParams:
     in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
     funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
                      at any address
-    blocks           that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one
-                     row each
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
     bounds           (input, dim, low, high): extents for which the row fits
@@ -264,10 +274,9 @@ class InnerPersistentParams:
     cluster: int = 1
     inputs_only: bool = False
     in_shared: tuple[str, ...] = ()
-    blocks: int = 0
     access: Access = Aligned()
     one_pass: bool = False
-    in_grid: int = 0
+    groups: CooperativeGroups | None = None
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)

@@ -54,17 +54,19 @@ def go_over_groups(monkeypatch: pytest.MonkeyPatch, kind: Kind, groups: int = 0)
     monkeypatch.setattr(enumeration, "GROUP_THREADS", (32,))
     propose_only(monkeypatch, lambda m: m.groups > 0 and kind(m))
     if groups:
-        change_proposals(monkeypatch, blocks=groups)
+        change_proposals(monkeypatch, lambda p: replace(p, groups=p.groups and replace(p.groups, count=groups)))
 
 
-def change_proposals(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
-    """Replace fields of the parameters that are proposed."""
+def change_proposals(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[InnerPersistentParams], InnerPersistentParams]
+) -> None:
+    """Change the parameters that are proposed."""
     propose = InnerPersistentScheduler.propose
 
     def changed(self: InnerPersistentScheduler, *arguments: Any) -> Params | Refused:
         params = propose(self, *arguments)
         assert isinstance(params, InnerPersistentParams)
-        return replace(params, **fields)
+        return change(params)
 
     monkeypatch.setattr(InnerPersistentScheduler, "propose", changed)
 

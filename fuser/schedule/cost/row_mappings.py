@@ -404,19 +404,19 @@ def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:
 
 def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
     """The mapping that parameters say."""
-    in_shared, in_group = bool(params.in_shared), params.in_grid > 0
+    in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-    resident = params.in_grid or max(1, resident_blocks(params.threads * params.rows, expected, device, held))
+    resident = max(1, resident_blocks(params.threads * params.rows, expected, device, held))
     return RowMapping(
         params.threads,
         params.batch,
         params.cluster,
         params.rows,
-        params.blocks if in_group else 0,
+        0 if groups is None else groups.count,
         in_shared,
         params.inputs_only,
         params.one_pass,
-        resident,
+        resident if groups is None else groups.resident,
         expected,
     )

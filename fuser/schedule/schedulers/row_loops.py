@@ -38,13 +38,13 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     name = _reference_name(builder)
-    _transform(builder, name, params, params.blocks or blocks)
+    _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, params.access)
     vectorize_rows(builder, placed, params.access)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
-    inline_rows(builder, placed, persistent=params.blocks > 0)
+    inline_rows(builder, placed, persistent=params.groups is not None)
     return builder
 
 
@@ -62,7 +62,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
     of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
-    if params.in_grid:
+    if params.groups is not None:
         # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
         of_rows, of_row = of_row, of_rows
     if kept:
@@ -81,15 +81,15 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         builder.split(name, at, params.cluster)
         at += 1
         types.append((at, of_row))
-        if params.in_grid:
-            builder.ask_blocks_per_sm(params.in_grid)
+        if params.groups is not None:
+            builder.ask_blocks_per_sm(params.groups.resident)
         else:
             builder.set_cluster(ParallelType.grid_y, params.cluster)
     types.append((at + 2, ParallelType.block_x))
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
         1
-        if params.in_grid or not params.in_shared
+        if params.groups is not None or not params.in_shared
         else unrolled(params.batch, is_cut=not isinstance(params.access, Aligned))
     )
     if at_once > 1:

@@ -65,7 +65,7 @@ def in_shared(threads: int = 0, sharing: int = 1, *, one_pass: bool = False) -> 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
 @pytest.mark.parametrize(("rows", "length"), [(3, 1032), (33, 1544)])
-@pytest.mark.parametrize(("threads", "sharing", "blocks"), [(64, 1, 0), (32, 1, 5), (32, 2, 0), (32, 2, 4)])
+@pytest.mark.parametrize(("threads", "sharing"), [(64, 1), (32, 1), (32, 2)])
 def test_values(
     define: Definition,
     dtype: DataType,
@@ -73,13 +73,11 @@ def test_values(
     length: int,
     threads: int,
     sharing: int,
-    blocks: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One block a row and several, one row a block and many, whole and ragged accesses."""
+    """One block a row and several, whole and ragged accesses."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     propose_only(monkeypatch, in_shared(threads, sharing))
-    change_proposals(monkeypatch, blocks=blocks)
     params = proposed(fusion_of(define, dtype), *shapes_of(define, rows, length), dtype=dtype)
     assert params.in_shared == tuple(t.name for t in fusion_of(define, dtype).input_tensors if t.ndim == 2)
     run_rows(define, dtype, rows, length)
@@ -95,15 +93,27 @@ def test_values_in_one_pass(define: Definition, sharing: int, monkeypatch: pytes
 
 def test_the_data_is_read_once_and_copied_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     propose_only(monkeypatch, lambda m: in_shared(64)(m) and m.batch == 2)
-    change_proposals(monkeypatch, blocks=4)
     kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
         fusion_of(softmax, D.BFloat16), [described(D.BFloat16, 33, 1024)]
     )
     assert kernel.kernel_ir is not None
     copies = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert [s.width for s in copies] == [8]
+    waits = [s.pending for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncWait)]
+    assert waits == [0]
+    assert kernel.source.count("&t0[") == 1
+
+
+def test_groups_load_the_next_row_while_they_work_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose_only(monkeypatch, lambda m: m.in_shared and m.groups > 0 and m.batch == 4)
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
+        fusion_of(softmax, D.BFloat16), [described(D.BFloat16, 4000, 1 << 16)]
+    )
+    assert kernel.kernel_ir is not None
+    copies = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
     assert [s.width for s in copies] == [8, 8], "the first row, and the next one"
     waits = [s.pending for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncWait)]
-    assert waits == [1, 0], "the pieces of a row are waited for one after the other"
+    assert waits == [3, 2, 1, 0], "the pieces of a row are waited for one after the other"
     assert kernel.source.count("&t0[") == 2
 
 
@@ -224,7 +234,7 @@ def test_rows_of_another_phase_pass_through_registers(
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     propose_only(monkeypatch, in_shared(32, sharing))
     if dtype.itemsize > 2:
-        change_proposals(monkeypatch, funnel_shifted=("t0",))
+        change_proposals(monkeypatch, lambda p: replace(p, funnel_shifted=("t0",)))
     x = np.random.default_rng(columns).integers(-1, 2, (9, columns)).astype(dtype.numpy)
     found, kernel = execute_rows(less_its_sum, [laid_out(x, columns + padding, offset)], dtype)
     assert not any(isinstance(s, AsyncCopy) for s in walk(kernel.body))

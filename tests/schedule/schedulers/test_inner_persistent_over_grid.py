@@ -149,8 +149,9 @@ def test_few_long_rows_can_be_lowered(
 
 def assert_all_are_resident(params: InnerPersistentParams, registers: int) -> None:
     """With what their threads were given."""
-    assert 0 < params.cluster * params.blocks <= params.in_grid * H200.sm_count
-    taken = -(-registers // REGISTER_STEP) * REGISTER_STEP * params.threads * params.in_grid
+    assert params.groups is not None
+    assert 0 < params.cluster * params.groups.count <= params.groups.resident * H200.sm_count
+    taken = -(-registers // REGISTER_STEP) * REGISTER_STEP * params.threads * params.groups.resident
     assert taken <= H200.registers_per_sm
 
 
@@ -214,5 +215,6 @@ def test_several_blocks_of_sums_of_doubles_share_a_processor(
     kernel = KernelCompiler(H200).compile(fusion, [described(D.Double, *s) for s in shapes])
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
-    assert params.in_grid > 1
+    assert params.groups is not None
+    assert params.groups.resident > 1
     assert_all_are_resident(params, kernel.resources.registers)
