@@ -17,7 +17,8 @@ from fuser.ir.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
-from fuser.schedule.cost.row_mappings import RowMapping, RowWork, group_mappings, handed_out_mappings, row_mappings
+from fuser.schedule.cost.row_mappings import RowMapping, group_mappings, handed_out_mappings, row_mappings
+from fuser.schedule.cost.row_work import RowWork
 from fuser.schedule.params import InnerPersistentParams, Params, Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.row_mappings import RowWork
+from fuser.schedule.cost.row_work import RowWork
 
 
 def random_row_work(

@@ -29,7 +29,8 @@ from fuser.schedule.cost import columns_model, scan_model
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_rows import shared_rows_time
 from fuser.schedule.cost.inner_outer_load import Load
-from fuser.schedule.cost.row_mappings import RowMapping, RowWork, row_mappings, work_of
+from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
+from fuser.schedule.cost.row_work import RowWork
 from fuser.schedule.cost.rows_model import choose_pass_shape
 from fuser.schedule.params import Refused
 from tests.schedule.numbers_of_planning import NUMBERS

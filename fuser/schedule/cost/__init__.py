@@ -21,6 +21,7 @@ Reductions
 Persistent rows
     persistent_rows.py      stages of a row, and bytes of an element that are on chip between them
     thread_batches.py       accesses of a row dealt to threads and blocks
+    row_work.py             sizes, bytes, stages and operations of rows
     row_mappings.py         which threads and blocks hold a row, and where; what that asks of the machine
     scratch_budget.py       bytes of shared memory that exchanges of a block need beside its data
 Columns, and rows with columns

@@ -44,7 +44,8 @@ from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.plan_columns import plan_columns
 from fuser.schedule.cost.reduction_space import Space
-from fuser.schedule.cost.row_mappings import mapping_of, row_work, work_of
+from fuser.schedule.cost.row_mappings import mapping_of, work_of
+from fuser.schedule.cost.row_work import row_work
 from fuser.schedule.params import (
     Aligned,
     InnerPersistentParams,

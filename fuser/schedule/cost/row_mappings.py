@@ -13,22 +13,17 @@ What code takes is counted in instructions and cycles, as fitted to kernels of t
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
-from fuser.ir.fusion import ExpSum, Fusion
-from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import most_registers, resident_blocks
-from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, persistent_rows, stages_on_chip
+from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.cost.text_length import element_instructions, row_instructions
 from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
-from fuser.schedule.params import Aligned, InnerPersistentParams
+from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.place_rows import unrolled
 
 OPERATION = 0.32
@@ -72,13 +67,11 @@ CACHE_MISSES = 0.42
 
 CLUSTERS = (1, 2, 4, 8, 16)
 """Blocks of a row."""
-MOST_BATCH, MOST_CUT, MOST_PIECES = 32, 8, 16
-"""Accesses of a thread: of whole ones, all in one unrolled body; in registers where the ends of a row cut them, since the code
-is there twice; and of a group in shared memory, where each is waited for by itself."""
+MOST_CUT, MOST_PIECES = 8, 16
+"""Accesses of a thread: in registers where the ends of a row cut them, since the code is there twice; and of a group in shared
+memory, where each is waited for by itself."""
 LEAST_PIECES = 4
 """Of those: one is waited for while others come."""
-BLOCKS_OF_ROWS = (32, 64, 128, 256)
-"""Threads of a block with several rows."""
 GROUP_THREADS = (128, 256, 512, 1024)
 """Threads of a block of a group."""
 MOST_RESIDENT = 4
@@ -107,100 +100,6 @@ class RowMapping(NamedTuple):
     one_pass: bool = False
     resident: int = 1
     registers: int = 0
-
-
-@record
-class RowWork:
-    """What is the same for all mappings of the rows of a segment.
-
-    rows, length    of them, and elements of each, with those that its first vector may lack
-    vector          elements of an access
-    itemsize        bytes of an element of the narrowest argument with rows
-    loaded, moved   bytes of an element that are read, and those that are read and written
-    beside          bytes that all rows share, for an element
-    inputs          that lie along a row; `arguments`: with all outputs
-    kept            bytes of an element on chip: kept[one_pass][inputs_only]
-    stages          of the row; `passes`: ways to take its statistics or sums of exponentials
-    operations, row_operations   instructions of an element and of a row, as `text_length` counts them
-    is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
-    """
-
-    rows: int
-    length: int
-    vector: int
-    itemsize: int
-    loaded: int
-    moved: int
-    beside: int
-    inputs: int
-    arguments: int
-    kept: tuple[tuple[int, int], ...]
-    passes: tuple[bool, ...]
-    stages: int
-    operations: int
-    row_operations: int
-    has_statistics: bool
-    sums_exponentials: bool
-    is_double: bool
-    is_cut: bool
-    is_misaligned: bool
-    is_late: bool = False
-
-    @property
-    def side_by_side(self) -> int:
-        """Rows that a block of short ones may have: at most the largest power of two of which less than half are none."""
-        threads = threads_for(self.accesses, min(self.accesses, MOST_BATCH))
-        most = BLOCKS_OF_ROWS[-1] // threads if threads <= WARP else 1
-        while most > 1 and most >= 2 * self.rows:
-            most //= 2
-        return most
-
-    @property
-    def accesses(self) -> int:
-        """Of a row."""
-        return -(-self.length // self.vector)
-
-    def exchanges(self, *, one_pass: bool) -> int:
-        """How often the threads of a row wait for one another."""
-        return max(1, self.stages - 2) if one_pass else self.stages - 1
-
-
-def row_work(segment: Fusion, found: Rows) -> RowWork:
-    """Of the rows of a segment."""
-    statistics = has_statistics(segment)
-    exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
-    passes = (False, True) if statistics or exponentials else (False,)
-    # What lies along some dims of a row only, such as weights of channels, is read again from a cache.
-    partial = [r for r in found.along if not found.is_along_all(r)]
-    beside = sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads)
-    again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
-    tensors = (*segment.input_tensors, *segment.output_tensors)
-    return RowWork(
-        found.rows,
-        # A plain number: what is found for it in a trace is found again for other numbers of rows, not for other lengths.
-        operator.index(found.length + found.cut),
-        found.accesses.vector,
-        min(r.tensor.dtype.itemsize for r in found.reads),
-        found.loaded - again,
-        found.moved - beside // 4 - again,
-        beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads),
-        len(found.along),
-        len(found.along) + len(segment.output_tensors),
-        tuple(
-            (kept_bytes(segment, one_pass=one_pass), kept_bytes(segment, inputs_only=True, one_pass=one_pass))
-            for one_pass in passes
-        ),
-        passes,
-        stages_on_chip(segment),
-        element_instructions(segment),
-        row_instructions(segment),
-        statistics,
-        exponentials,
-        any(t.dtype.itemsize > 4 for t in tensors),
-        found.cut > 0,
-        not isinstance(found.accesses.access, Aligned),
-        persistent_rows(segment, one_pass=False).is_late,
-    )
 
 
 def row_mappings(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place: bool) -> Iterator[RowMapping]:

@@ -5,7 +5,8 @@ docs/ARCHITECTURE.md has the order in which they are asked.
 
     no_op.py                   outputs that are views of inputs: no kernel
     pointwise.py               no reductions; one thread computes a few consecutive elements
-    transpose.py               pointwise, where arguments disagree on the fastest dim: tiles in shared memory
+    transpose.py               pointwise, where arguments disagree on the fastest dim: tiles in shared memory;
+                               transpose_loops.py records its schedule
     reduction.py               a block takes some rows or columns, and passes over them once for each stage;
                                reduction_loops.py records its schedule
     thread_reduction.py        a thread has all of the few elements of a reduction

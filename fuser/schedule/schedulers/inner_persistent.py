@@ -33,15 +33,8 @@ from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
-from fuser.schedule.cost.row_mappings import (
-    RowMapping,
-    RowWork,
-    blocks_of,
-    group_mappings,
-    handed_out_mappings,
-    row_work,
-    work_of,
-)
+from fuser.schedule.cost.row_mappings import RowMapping, blocks_of, group_mappings, handed_out_mappings, work_of
+from fuser.schedule.cost.row_work import RowWork, row_work
 from fuser.schedule.neighbours import difference
 from fuser.schedule.params import (
     Accepted,

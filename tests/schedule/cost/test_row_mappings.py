@@ -12,18 +12,8 @@ from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
-from fuser.schedule.cost.row_mappings import (
-    BLOCKS_OF_ROWS,
-    CLUSTERS,
-    MOST_BATCH,
-    RowMapping,
-    RowWork,
-    clusters_of,
-    mapping_of,
-    row_mappings,
-    row_work,
-    work_of,
-)
+from fuser.schedule.cost.row_mappings import CLUSTERS, RowMapping, clusters_of, mapping_of, row_mappings, work_of
+from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork, row_work
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.params import Refused
 from tests.fusions.rows import (

@@ -7,9 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fuser.ir.device_info import WARP
-from fuser.schedule.cost.row_mappings import (
-    MOST_BATCH,
-)
+from fuser.schedule.cost.row_work import MOST_BATCH
 from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
 
 

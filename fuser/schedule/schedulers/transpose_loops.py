@@ -1,0 +1,132 @@
+"""The loops of tiles that are turned in swizzled shared memory, and the schedule that makes them.
+
+Loops of a tile, with v elements an access and L lanes along a run (constants of each side):
+
+    every tensor       [blocks..., m/Lv, L, v, n/Lv, L, v]
+    computed along N   [blocks..., thread, further accesses, v along n]     thread from (n/Lv, m, L)
+    staged along M     [blocks..., thread, further accesses, v along m]     thread from (m/Lv, n, L)
+
+A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
+memory along N and read along M; whatever is computed is computed along N, and slices, pads and gathers of inputs are read
+there. Row i of a tile holds its accesses in the order j ^ i: the lanes that read one column then meet different banks
+(fuser.ir.schedule.ScheduleBuilder.swizzle).
+"""
+
+from __future__ import annotations
+
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.fusion import Fusion, tensor_inputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.analysis.layout import ACCESS_BYTES
+from fuser.schedule.analysis.windows import ask_for_unclamped
+from fuser.schedule.params import (
+    Peeled,
+    TransposeParams,
+)
+from fuser.schedule.schedulers.pointwise import reference_output
+from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
+
+_GRID = (ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x)
+
+
+def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuilder:
+    """The whole schedule."""
+    reference = reference_output(segment)
+    assert reference is not None
+    builder = ScheduleBuilder(segment)
+    copies = cache_arguments(builder)
+    loads = {read: made for read, made in copies.items() if read not in builder.output_names}
+    staged_loads = [loads[n] for n in params.staged if n in loads]
+    staged_outputs = [n for n in params.staged if n in builder.output_names]
+    computes = builder.definition(reference.name)
+    assert computes is not None
+    # Copies of what is staged: read along M and stored to shared memory, or stored along N, gathered along M and written.
+    turned_in = [builder.cache_after(n) for n in staged_loads]
+    turned_out = [builder.cache_before(n) for n in staged_outputs]
+    gathered = [builder.cache_before(n) for n in staged_outputs]
+    blocks = _tile(builder, reference.name, params)
+    builder.transform_like(reference.name)
+    for name in turned_in:
+        _allocate(builder, name, blocks, along_m=True)
+    for name in turned_out:
+        _allocate(builder, name, blocks, along_m=False)
+    along_m = [*staged_loads, *turned_in, *gathered, *staged_outputs]
+    along_n = [t.name for t in builder.tensors if t.name not in (*along_m, *builder.input_names)]
+    first_n = reference.name if reference.name in along_n else tensor_inputs(computes)[0].name
+    for first, rest, is_m in ((first_n, along_n, False), (along_m[0], along_m, True)):
+        _thread(builder, first, blocks, params.threads, along_m=is_m)
+        others = [n for n in rest if n != first]
+        if others:
+            builder.transform_like(first, others)
+        for position, parallel_type in enumerate((*_GRID[3 - blocks :], ParallelType.block_x, ParallelType.unswitch)):
+            builder.parallelize(first, position, parallel_type)
+        if others:
+            builder.parallelize_like(first, blocks + 2, others)
+    widths = dict(params.widths)
+    vectorize_by(builder, copies, widths, params.access)
+    for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
+        if vector > 1:
+            most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
+            # Vectors that an end of a row cuts are those of what is computed along it.
+            vectorize_by(builder, {n: n for n in names}, most, params.access)
+    # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
+    limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
+    for name in loads.values():
+        if name not in staged_loads:
+            # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
+            depth = blocks + 1 if builder.state(name).extras else blocks
+            limits.append((name, builder.common_loops(name, first_n, depth)))
+    ask_for_unclamped(builder)
+    builder.inline_most(limits=limits)
+    return builder
+
+
+def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
+    """[blocks..., m/Lv, L, v, n/Lv, L, v] of the reference; returns how many axes count blocks."""
+    builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
+    for at, count in enumerate(params.parts):
+        for _ in range(count - 1):
+            builder.merge(name, at, at + 1)
+    m = len(params.parts) - 2
+    # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
+    cut = 0
+    if isinstance(params.access, Peeled):
+        builder.split_aligned(name, m + 1, params.vectors[1], params.access.at)
+        cut = 1
+    builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
+    builder.split(name, m, params.tile[0])
+    builder.reorder(name, {m + 1: m + 2})
+    if params.across:
+        builder.reorder(name, {m: m + 1})
+    for side, at in ((1, m + 3), (0, m + 2)):
+        is_cut = side * cut
+        builder.split(name, at, params.lanes[side] * params.vectors[side] ** (1 - is_cut))
+        if not is_cut:
+            builder.split(name, at + 1, params.vectors[side])
+    blocks = m + 2
+    while blocks > (1 if params.merged else 3):
+        builder.merge(name, 0, 1)
+        blocks -= 1
+    return blocks
+
+
+def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool) -> None:
+    """Shared memory in rows along M or N, the accesses of a row swizzled by the place of the row."""
+    builder.set_memory_type(name, MemoryType.shared)
+    outer, inner = (3, 0) if along_m else (0, 3)
+    axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
+    # Dims of one element stand behind.
+    axes += [i for i, a in enumerate(builder.state(name).loop) if i >= len(axes) and not a.is_reduction]
+    builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
+    builder.swizzle(name, blocks + 1, blocks + 4)
+
+
+def _thread(builder: ScheduleBuilder, name: str, blocks: int, threads: int, *, along_m: bool) -> None:
+    """[blocks..., thread, further accesses, v]: lanes go along the run, then across it, then to its next line."""
+    # The axes after the blocks are m/Lv, L, v, n/Lv, L, v.
+    order = [0, 3, 4, 5, 1, 2] if along_m else [3, 0, 1, 2, 4, 5]
+    builder.reorder(name, {blocks + axis: blocks + position for position, axis in enumerate(order)})
+    for _ in range(4):
+        builder.merge(name, blocks, blocks + 1)
+    builder.split(name, blocks, threads)
+    builder.reorder(name, {blocks: blocks + 1})
