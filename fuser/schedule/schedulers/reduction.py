@@ -132,16 +132,10 @@ class ReductionScheduler:
         registers = sum(len(tensor_outputs(e)) for e in reductions)
         reads = _reduced_reads(segment, graph, reduced)
         largest = max((dims for _, dims in reads), default=0)
-        outputs = [
-            t.dtype.itemsize
-            for t in segment.output_tensors
-            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-        ]
+        outputs = _written_sizes(segment, graph, reduced)
         limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
-        while not inner and limit > 1 and limit * registers > _ACCUMULATORS:
-            limit //= 2
         most = most_repeated(segment, device)
-        while limit > most:
+        while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
             limit //= 2
         kept_count = math.prod(extent[g] for g in groups if g not in reduced)
         reduced_count = math.prod(extent[g] for g in groups if g in reduced)
@@ -165,6 +159,7 @@ class ReductionScheduler:
         # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
         others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
         may_cut = not heavy if inner else _has_whole_parts(segment, row, others, extent, limit)
+        least = _LEAST_WHOLE if is_whole else LEAST_VECTORS
         accesses = choose_accesses(
             graph,
             segment,
@@ -174,7 +169,7 @@ class ReductionScheduler:
             may_cut=may_cut,
             may_follow=inner,
             may_span=not inner,
-            least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
+            least_vectors=least,
         )
         run = one_run(graph, segment, row, extent, inputs) if inner else row
         run_dims = 0
@@ -209,12 +204,7 @@ class ReductionScheduler:
             partials=sum(ceil_div(t.dtype.itemsize, REGISTER_BYTES) for e in reductions for t in tensor_outputs(e)),
             ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         )
-        plan = plan_reduction(space, device)
-        if plan.unroll > max(1, most // vector):
-            words = (
-                f"{element_instructions(segment)} instructions an element: {most} of a thread are as many as are cached"
-            )
-            plan = replace(plan, unroll=max(1, most // vector), reasons=(*plan.reasons, words))
+        plan = _cached_text(plan_reduction(space, device), segment, vector, most)
         return ReductionParams(
             order,
             inner,
@@ -270,6 +260,23 @@ def _has_whole_parts(
     return all(sizes[g] == 1 and is_known(g) for g in others) or any(
         sizes[g] % vector == 0 and is_known(g) for g in row
     )
+
+
+def _cached_text(plan: ReductionPlan, segment: Fusion, vector: int, most: int) -> ReductionPlan:
+    """The plan with as few accesses at once that the instruction cache holds what an iteration repeats: `most` elements."""
+    unroll = max(1, most // vector)
+    if plan.unroll <= unroll:
+        return plan
+    words = f"{element_instructions(segment)} instructions an element: {most} of a thread are as many as are cached"
+    return replace(plan, unroll=unroll, reasons=(*plan.reasons, words))
+
+
+def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[int]:
+    """Bytes of an element of every output along a reduced dim."""
+    outputs = (
+        t for t in segment.output_tensors if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+    )
+    return [t.dtype.itemsize for t in outputs]
 
 
 @memoized
