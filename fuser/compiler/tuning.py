@@ -12,10 +12,12 @@ Who wins goes into a record with all others and their times (tuning_record.py), 
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -43,6 +45,7 @@ from fuser.records import record
 from fuser.runtime.array_view import ArrayView
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.runtime.file_lock import locked
 from fuser.runtime.frameworks import framework_for
 from fuser.runtime.storage import Framework
 from fuser.runtime.streams import own_stream
@@ -74,6 +77,8 @@ class Tuning:
     wait     whether the first call waits for candidates to be compiled. If not, calls run what is proposed while they are, and
              the first one behind that measures and goes over to the winner
     timer    what takes the times; None: events of the GPU. The simulator has no times, so that it needs one
+    lock     a file that is locked while a segment is measured, so that processes that tune on one GPU take turns; candidates
+             are compiled before. None: nothing else uses the GPU
 
     Raises InputTypeError and InputValueError for other values.
     """
@@ -85,6 +90,7 @@ class Tuning:
     apart: bool | None = None
     wait: bool = True
     timer: Timer | None = None
+    lock: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("seconds", "limit_s"):
@@ -105,6 +111,8 @@ class Tuning:
             raise InputTypeError(f"Tuning: wait is True or False, got {type(self.wait).__name__}")
         if self.timer is not None and not callable(getattr(self.timer, "times", None)):
             raise InputTypeError(f"Tuning: timer has a method times(trials), and {type(self.timer).__name__} has none")
+        if self.lock is not None and not isinstance(self.lock, (str, os.PathLike)):
+            raise InputTypeError(f"Tuning: lock is the path of a file or None, got {type(self.lock).__name__}")
 
 
 def tuning_asked(tune: object) -> Tuning | None:
@@ -295,25 +303,30 @@ class _Run:
         kernel = part.kernel
         assert kernel is not None
         candidates = list(self._candidates_of(part))
-        made = real.outputs_for(part.segment, kernel)
-        proposal = real.trial(part.segment, candidates[0].params, kernel, made)
-        real.poison(proposal)
-        proposal.run()
-        self._device.synchronize(self._stream)
-        expected = Expected(part.segment, self._bound, proposal)
-        others = real.outputs_for(part.segment, kernel)
-        try:
-            trials = {
-                n: real.trial(part.segment, c.params, c.kernel, others)
-                for n, c in enumerate(candidates)
-                if n and c.fate is None and c.kernel is not None
-            }
-            if process is not None and trials:
-                self._tried_apart(candidates, trials, process)
-            found = self._measured(candidates, {0: proposal, **trials}, expected, real, timer, line, number)
-        finally:
+        begin = time.monotonic()
+        with locked(self._tuning.lock):
+            self._deadline += time.monotonic() - begin
+            made = real.outputs_for(part.segment, kernel)
+            proposal = real.trial(part.segment, candidates[0].params, kernel, made)
+            real.poison(proposal)
+            proposal.run()
             self._device.synchronize(self._stream)
-            real.release(others)
+            expected = Expected(part.segment, self._bound, proposal)
+            others = real.outputs_for(part.segment, kernel)
+            try:
+                # All of them write the same memory: where it lies is no difference between them.
+                again = real.trial(part.segment, candidates[0].params, kernel, others)
+                trials = {
+                    n: real.trial(part.segment, c.params, c.kernel, others)
+                    for n, c in enumerate(candidates)
+                    if n and c.fate is None and c.kernel is not None
+                }
+                if process is not None and trials:
+                    self._tried_apart(candidates, trials, process)
+                found = self._measured(candidates, {0: again, **trials}, expected, real, timer, line, number)
+            finally:
+                self._device.synchronize(self._stream)
+                real.release(others)
         real.keep(made)
         winner = chosen(found)
         best = candidates[winner]
@@ -365,7 +378,10 @@ class _Run:
             if turn == FIRST_ROUNDS:
                 best = min(statistics.median(times[n]) for n in trials)
                 trials = {n: t for n, t in trials.items() if n == 0 or statistics.median(times[n]) <= SLOWER * best}
-            for n, us in zip(trials, timer.times(list(trials.values())), strict=True):
+            # What runs behind nothing takes longer: in each round another one begins.
+            first = turn % len(trials)
+            order = [*islice(trials, first, None), *islice(trials, first)]
+            for n, us in zip(order, timer.times([trials[n] for n in order]), strict=True):
                 times[n].append(us)
             line.tell(self._step(number, len(candidates) - 1, candidates, times))
         return times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -561,6 +562,7 @@ def kernels(fd: FusionDefinition, x: Any) -> Sequence[Any]:
         ({"limit_s": True}, "Tuning: limit_s is a number of seconds, got bool"),
         ({"rounds": 1.5}, "Tuning: rounds is a whole number, got float"),
         ({"timer": 3}, "Tuning: timer has a method times(trials), and int has none"),
+        ({"lock": 3}, "Tuning: lock is the path of a file or None, got int"),
     ],
 )
 def test_wrong_types(arguments: Any, message: str) -> None:
@@ -678,3 +680,37 @@ def test_sizes_of_a_record_are_not_bound_like_others_of_their_family(monkeypatch
     assert asked == [107]
     (kernel,) = fd.fec.kernels([tuned])
     assert mark_of(kernel) == record_of().segments[0].best.kernel
+
+
+def test_each_round_begins_with_another_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of a round runs behind nothing, which takes longer."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    firsts: list[object] = []
+
+    class Ordered:
+        def times(self, trials: Sequence[Any]) -> list[float]:
+            firsts.append(trials[0].params)
+            return [1.0 for _ in trials]
+
+    fd = softmax()
+    fd.execute([np.ones((8, 64), np.float32)], tune=Tuning(timer=Ordered(), most=3, rounds=6))
+    (record,) = TABLE.made()[-1:]
+    measured = [c for c in record.segments[0].candidates if c.fate is Fate.measured]
+    assert len(measured) > 1
+    assert len(set(firsts)) == len(measured)
+    assert max(firsts.count(p) for p in firsts) - min(firsts.count(p) for p in firsts) <= 1
+
+
+def test_a_segment_is_measured_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    lock = tmp_path / "lock"
+
+    class Locked:
+        def times(self, trials: Sequence[Any]) -> list[float]:
+            with lock.open("w") as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return [1.0 for _ in trials]
+
+    softmax().execute([np.ones((8, 64), np.float32)], tune=Tuning(timer=Locked(), most=2, lock=lock))
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
