@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -100,20 +99,6 @@ def with_more_rows(case: Case, factor: int) -> BoundInputs | None:
         except FuserError:
             continue
     return None
-
-
-def compile_candidates(case: Case, info: DeviceInfo = H200) -> int:
-    """Compile all candidates of all segments, so that the disk cache has their machine code; how many there are. Those that are
-    not lowered are left out, as tuning does."""
-    segmented, _ = planned(case, info)
-    bindings = inputs_of_segments(segmented, bind_case(case, ir_fusion(case)))
-    compiler, made = KernelCompiler(info), 0
-    for segment, inputs in zip(segmented.segments, bindings, strict=True):
-        for params in compiler.candidates(segment, inputs) if segment.has_kernel else ():
-            with suppress(FuserError):
-                compiler.compile_segment(segment, inputs, params)
-                made += 1
-    return made
 
 
 def compile_together(cases: Iterable[Case], info: DeviceInfo = H200) -> CacheCounters:

@@ -3,14 +3,14 @@
     python3 -m benchmarks.tuned [PART OF A NAME ...] [--seed N] [--losers] [--json FILE]
 
 Public cases, or with `--seed` those of the sweep. `--losers` prints all candidates of each segment. Times are those that tuning
-takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` measures 24
-mappings of each segment, half of them the likeliest and half drawn by the case's name from all that there are.
+takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` measures 20
+mappings of each segment, a third of them the likeliest and the others drawn by the case's name from all that there are.
 
-Nothing else may use the GPU meanwhile. `--prepare` only compiles, into the disk cache, and may run in parts at once; the one
-process that measures finds all there.
+Several processes take turns at the GPU by `--lock`, and compile meanwhile; nothing else may use it.
 
-    for k in 1 2 3 4; do python3 -m benchmarks.tuned --set everyday --wide --prepare --part $k/4 & done; wait
-    python3 -m benchmarks.tuned --set everyday --wide --times benchmarks/data/h200.jsonl
+    for k in 1 2 3 4; do
+        python3 -m benchmarks.tuned --set everyday --wide --part $k/4 --lock /tmp/gpu --times times.$k.jsonl &
+    done; wait; cat times.*.jsonl > benchmarks/data/h200.jsonl
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from benchmarks.case import Case, define_fusion
-from benchmarks.compile_case import compile_candidates
 from benchmarks.environment import describe
 from benchmarks.param_times import cases_of, times_of, write
 from fuser import Tuning
+from fuser.compiler import tuning as tuning_module
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
-from fuser.ir.device_info import DeviceInfo
+from fuser.runtime.file_lock import locked
 from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Params
 from fuser.schedule.segment import Segment
 
 
-def tuned(case: Case, tuning: Tuning) -> TuningRecord | None:
+def tuned(case: Case, tuning: Tuning, lock: Path | None = None) -> TuningRecord | None:
     """The record of a case, on random inputs; None where nothing is measured."""
     import torch
 
@@ -48,12 +50,15 @@ def tuned(case: Case, tuning: Tuning) -> TuningRecord | None:
 
     torch.cuda.empty_cache()
     before = len(TABLE.made())
-    define_fusion(case).execute(torch_inputs(case.inputs, 0), tune=tuning)
+    with locked(lock):
+        inputs = torch_inputs(case.inputs, 0)
+        torch.cuda.synchronize()
+    define_fusion(case).execute(inputs, tune=tuning)
     torch.cuda.synchronize()
     return next(iter(TABLE.made()[before:]), None)
 
 
-WIDE = 24
+WIDE = 20
 """Candidates of a segment with --wide."""
 
 
@@ -64,12 +69,29 @@ def wide_candidates() -> AbstractContextManager[object]:
     def wide(compiler: KernelCompiler, segment: Segment, bound: BoundInputs) -> tuple[Params, ...]:
         found = plain(compiler, segment, bound)
         info = compiler.target().info
-        near = found[: WIDE // 2]
-        far = [*found[WIDE // 2 :], *(p for n in near[1:] for p in neighbours(n, info))]
-        random.Random(repr(near[0])).shuffle(far)
-        return tuple(dict.fromkeys((*near, *far)))[:WIDE]
+        near = found[: WIDE // 3]
+        far = list(dict.fromkeys([*found[WIDE // 3 :], *(p for n in near for p in neighbours(n, info))]))
+        chance = random.Random(repr(near[0]))
+        # Those that should be fast are more of them.
+        drawn = [far[int(chance.random() ** 2 * len(far))] for _ in range(4 * WIDE)] if far else []
+        return tuple(dict.fromkeys((*near, *drawn)))[:WIDE]
 
     return patch.object(KernelCompiler, "candidates", wide)
+
+
+class _OfSmall(tuning_module.Expected):
+    """Outputs that are compared on the host in no time: others would wait for that."""
+
+    def __init__(self, segment: Segment, bound: BoundInputs, trial: Trial) -> None:
+        super().__init__(segment, bound, _with_small_outputs(trial))
+
+    def difference(self, trial: Trial) -> str | None:
+        return super().difference(_with_small_outputs(trial))
+
+
+def _with_small_outputs(trial: Trial) -> Trial:
+    small = {n: t for n, t in trial.outputs.items() if math.prod(t.shape) * t.dtype.itemsize <= 1 << 20}
+    return replace(trial, outputs=small)
 
 
 def lines_of(case: Case, record: TuningRecord, seconds: float) -> list[str]:
@@ -98,20 +120,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--times", type=Path, help="file that times are added to, for benchmarks.regret")
     parser.add_argument("--wide", action="store_true", help=f"{WIDE} candidates of each segment, not only the nearest")
     parser.add_argument("--part", default="1/1", help="K/N: every Nth case, from the Kth on")
-    parser.add_argument("--prepare", action="store_true", help="compile all candidates, measure nothing")
-    parser.add_argument("--device", default="H200", help="with --prepare: a preset of DeviceInfo")
+    parser.add_argument(
+        "--lock", type=Path, help="file that processes lock while they measure, so that several may run"
+    )
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
     asked = parser.parse_args(arguments)
     group = asked.set or ("public" if asked.seed is None else f"sweep{asked.seed}")
     cases = cases_of(group).items()
     chosen = {label: c for label, c in cases if not asked.names or any(n in c.name for n in asked.names)}
     first, of = map(int, asked.part.split("/"))
-    chosen = dict(list(chosen.items())[first - 1 :: of])
-    with wide_candidates() if asked.wide else nullcontext():
-        if asked.prepare:
-            made = [compile_candidates(case, DeviceInfo.preset(asked.device)) for case in chosen.values()]
-            print(f"{sum(made)} kernels of {len(made)} cases")
-            return 0
+    labels = list(chosen)
+    if asked.wide:
+        random.Random(0).shuffle(labels)
+    chosen = {label: chosen[label] for label in labels[first - 1 :: of]}
+    with (
+        wide_candidates() if asked.wide else nullcontext(),
+        patch.object(tuning_module, "Expected", _OfSmall) if asked.wide else nullcontext(),
+    ):
         return tune_all(chosen, asked)
 
 
@@ -122,7 +147,7 @@ def tune_all(chosen: Mapping[str, Case], asked: argparse.Namespace) -> int:
     failed = 0
     print(f"{'case':44s} {'us':>9} {'best us':>9} {'of it':>6}")
     # Many programs are tuned in a row: a process for each would take most of the time.
-    tuning = Tuning(most=WIDE, apart=False) if asked.wide else Tuning()
+    tuning = Tuning(most=WIDE, apart=False, lock=asked.lock) if asked.wide else Tuning(lock=asked.lock)
     about = describe() if asked.times else {}
     started = time.monotonic()
     for label, case in chosen.items():
@@ -130,7 +155,7 @@ def tune_all(chosen: Mapping[str, Case], asked: argparse.Namespace) -> int:
         if begin - started > asked.seconds:
             break
         try:
-            record = tuned(case, tuning)
+            record = tuned(case, tuning, asked.lock)
         except Exception as error:
             failed += 1
             print(f"{case.name:44s} {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)

@@ -41,7 +41,7 @@ def test_cases_are_chosen_by_name_and_failures_told(
 ) -> None:
     asked: list[str] = []
 
-    def run(case: Any, _: object) -> Any:
+    def run(case: Any, *_: object) -> Any:
         asked.append(case.name)
         if "layernorm" in case.name:
             raise RuntimeError("no")
