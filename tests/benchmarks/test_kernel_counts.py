@@ -54,4 +54,4 @@ TOO_MANY: dict[str, str] = {}
 def test_a_hundred_row_counts_are_served_by_few_kernels(family: str) -> None:
     """Rows that no power of two divides, small and large, of one length."""
     counters = compile_together([FAMILIES[family](rows) for rows in ROWS])
-    assert counters.kernels_compiled <= 3
+    assert counters.kernels_compiled <= 5

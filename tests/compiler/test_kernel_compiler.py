@@ -32,7 +32,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
 from fuser.runtime.nvrtc import CompileResult
-from fuser.schedule.cost import plan_columns
+from fuser.schedule.cost import reduction_mappings
 from fuser.schedule.print_params import params_text
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
@@ -207,7 +207,7 @@ def test_a_kernel_that_needs_more_shared_memory_than_a_block_has_is_cut(
     monkeypatch: pytest.MonkeyPatch, unlowered: list[str]
 ) -> None:
     """What schedules count of buffers that are not laid out yet is an estimate: none is launched that cannot be."""
-    monkeypatch.setattr(plan_columns, "scratch_bytes", lambda *_: 0)
+    monkeypatch.setattr(reduction_mappings, "scratch_bytes", lambda *_: 0)
     device = SimulatorDevice(info=replace(DeviceInfo.preset("sm_75"), shared_per_block_optin=24576))
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Double)

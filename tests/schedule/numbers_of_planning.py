@@ -7,6 +7,11 @@ NUMBERS: dict[str, dict[str, str]] = {
     "analysis/reference.py": {
         "elements": "-",
     },
+    "cost/code_costs.py": {
+        "instructions": "OPERATION ACCESS JOIN ROW",
+        "cycles": "LOOKUP LOADED WHOLE_ROW STATISTICS_STEP WARP_JOINS",
+        "share": "BLOCK_EXCHANGE",
+    },
     "cost/columns_model.py": {
         "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_DOUBLES OF_SHARED",
         "instructions": "JOIN SUM_UP DOUBLE",
@@ -25,20 +30,24 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "EACH_ROW LEAST_ROW",
         "threads": "THREADS",
     },
-    "cost/plan_columns.py": {
-        "exchanges": "_TURNS _TURNS_OF_HEAVY",
-        "threads": "_MOST_PARTS",
-    },
     "cost/plan_pointwise.py": {
         "share": "LEAST_USED SHARED_LEFT",
     },
-    "cost/plan_reduction.py": {
-        "elements": "_LEAST_POSTED",
+    "cost/reduction_mappings.py": {
+        "instructions": "CUT",
+        "exchanges": "CLUSTER_EXCHANGE COUNTED",
+        "share": "EVEN_EDGES CLOSE BUSY",
+        "elements": "MOST_REMEMBERED",
+    },
+    "cost/reduction_space.py": {
+        "elements": "_LITTLE",
+        "share": "_READ_RATE",
+        "cycles": "_DIVISION_ALONE _ENDS",
     },
     "cost/row_mappings.py": {
-        "instructions": "OPERATION ACCESS CUT CUT_IN_SHARED ONLINE JOIN ROW",
-        "share": "AGAIN IN_SHARED BLOCK_EXCHANGE CACHE_MISSES",
-        "cycles": "LOOKUP LOADED CUT_ACCESS WHOLE_ROW STATISTICS_STEP PIECE WARP_JOINS",
+        "instructions": "CUT CUT_IN_SHARED ONLINE",
+        "share": "AGAIN IN_SHARED CACHE_MISSES",
+        "cycles": "CUT_ACCESS PIECE",
         "elements": "LEAST_OF_GROUP",
     },
     "cost/rows_model.py": {
@@ -71,11 +80,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",
-    },
-    "schedulers/reduction.py": {
-        "elements": "_LITTLE",
-        "share": "_READ_RATE",
-        "cycles": "_DIVISION_ALONE _ENDS",
     },
     "schedulers/scan.py": {
         "elements": "_STEP_BYTES",

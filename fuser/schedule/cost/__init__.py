@@ -5,16 +5,15 @@ Imports of schedule/: analysis/, transforms/ and params.py.
 
 All mappings
     estimate.py             microseconds of what a mapping asks of the machine
+    code_costs.py           instructions and cycles of generated code
     occupancy.py            blocks that an SM holds at once
 Pointwise
     pointwise_space.py      the iteration space: parts, arguments, the widest accesses
     plan_pointwise.py       vectors, blocks and rows of a thread
 Reductions
-    reduction_space.py      the iteration space of a reduction, the plan of its loops, shared arithmetic
-    plan_reduction.py       threads, blocks and unrolling of a reduction
-    plan_columns.py         the same where neighbouring threads take neighbouring results
+    reduction_space.py      what a reduction works on at the sizes at hand, and how its elements are accessed
+    reduction_mappings.py   which threads and blocks have which elements; what that asks of the machine
     columns_in_registers.py columns whose rows a block holds: how many threads share them
-    written_columns.py      the same where the reduced values are written too
     reduction_steps.py      when two steps, each a kernel, are better than one
     kernel_ends.py          when a kernel had better end behind its reductions
     text_length.py          how many elements an iteration repeats its ops for: the instruction cache limits it

@@ -45,6 +45,8 @@ class Work(NamedTuple):
     lines         lines of the first-level cache that each warp looks up
     latency       microseconds that it takes by itself, if all that it asks for is free; exchanges are not counted
     exchange      microseconds that its threads wait for one another, and blocks that share something
+    ending        microseconds of a block behind its last trip
+    start         microseconds that the kernel takes once
     """
 
     blocks: int
@@ -58,6 +60,8 @@ class Work(NamedTuple):
     lines: float
     latency: float
     exchange: float
+    ending: float = 0.0
+    start: float = 0.0
 
 
 class Limits(NamedTuple):
@@ -145,10 +149,10 @@ def _limits(work: Work, device: DeviceInfo, *, is_even: bool) -> Limits:
     warps = per_sm * work.trips * work.warps
     start = latencies.cluster_hand_out_ns if cluster > 1 else latencies.block_hand_out_ns
     issue = warps * work.instructions * device.issue_time + blocks / device.sm_count * start / 1e3
-    first = work.latency + work.exchange
+    each = work.latency + work.exchange
+    first = each + work.ending + work.start
     share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
-    waves *= work.trips
-    behind = (waves - 1.0) * first + waves * OWN_TRANSFER * work.moved / share
+    behind = waves * work.trips * (each + OWN_TRANSFER * work.moved / share) + waves * work.ending - each - work.ending
     return Limits(memory, issue, warps * work.lines * device.cycle, behind, first)
 
 

@@ -21,8 +21,11 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.reduction_space import RESIDENT_HEAVY, ceil_div
+from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams, SegmentInputs
+
+THREADS_OF_SM = 512
+"""That have loads on their way at once in a kernel of statistics, whose blocks wait for no others."""
 
 
 @record
@@ -66,7 +69,7 @@ def worth_ending(
         each = loops.unroll * sizes.access(lanes) / latencies.dram_loaded_ns
         resident = min(blocks, device.sm_count)
         one = moved / min(rate, resident * loops.block_reduce * loops.block_iterate * each)
-        reading = min(rate, device.sm_count * RESIDENT_HEAVY * each)
+        reading = min(rate, device.sm_count * THREADS_OF_SM * each)
     else:
         one = moved / min(rate, blocks * device.rates.sm_bytes_per_ns)
     launch = latencies.launch_behind_ns

@@ -1,34 +1,52 @@
-"""What a reduction works on, the plan of its loops, and the arithmetic that plans share."""
+"""What a reduction works on, at the sizes at hand: its iteration space, and how its elements are accessed."""
 
 from __future__ import annotations
 
-from fuser.ir.device_info import REGISTER_BYTES, DeviceInfo
-from fuser.records import record
-from fuser.runtime.variants import REGISTERS_PER_SM
+import math
+import operator
+from collections.abc import Mapping, Sequence
 
-# Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
-# some may compute and some may wait for others meanwhile.
-THREAD_BYTES = 128
-LEAST_BYTES = 48
-"""Those that Little's law asks of each of as many threads."""
-MAX_UNROLL = 16
-# Registers of a thread for addresses, counters and what an element becomes on its way to a result.
-_OWN_REGISTERS = 24
-BLOCK = 256
-LONG_BLOCK = 512
-# Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
-# compute while others wait.
-RESIDENT = 1024
-RESIDENT_HEAVY = 512
-# And by this one each time there is too little for as many.
-_FEWER = 4
-# Neighbouring threads whose accesses of 16 bytes make up a line of memory.
-LINE = 8
+from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.integers import Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.memoized import memoized
+from fuser.records import record
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
+from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.cost.scratch_budget import joined_bytes
+from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
+from fuser.schedule.params import Aligned, SegmentInputs
+
+# Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
+_ACCUMULATORS = 32
+# Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
+_SHORT_ACCESS = 4
+# Vectors of a row that are read from any address where its ends cut none.
+_LEAST_WHOLE = 8
+# Bytes of inputs whose accesses are short rather than two in one.
+_LITTLE = 4 << 20
+# Rows of columns that one thread may have on their way at once.
+_FEW_ROWS = 16
+# Part of the memory's rate that is read; instructions of a thread for an access behind a division (H200: sum_all f32 468x128256
+# of wider rows 108 us, read by element), cycles of the division before anything is read, and of each element of a vector that a
+# row's end cuts.
+_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 54, 790, 350
+# Accesses of an SM from which on rows are told apart.
+_MANY_ACCESSES = 1024
+
+LENGTH, OF_ROWS = 6, 2
+"""Binary digits of the length of a row, and of a number of rows, that mappings depend on. Rows differ from call to call: they
+are reductions, or elements of each where neighbouring threads have neighbouring results, or where there is one result."""
 
 
 @record
-class Space:
-    """What is reduced. Counts in elements.
+class ReductionSpace:
+    """What is reduced. Counts in elements, where nothing else is said.
 
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
@@ -36,19 +54,19 @@ class Space:
     runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
-    heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
+    statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
-    held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
-    wide            what is held are Doubles, whose exponentials take longer than their bytes
-    misaligned      accesses begin anywhere: each of them is two
+    exponentials    a thread first needs the largest element of a turn
+    misaligned      accesses begin anywhere
     joined          bytes that a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
     element_work    instructions of an element
     row_work        instructions that each thread of a row does once
     results         what the threads of a row join
-    ragged          rows of those begin within a sector of memory: neighbouring blocks write parts of one
+    ragged          rows begin within a sector of memory: neighbouring blocks move parts of one
+    most_unroll     accesses of a turn that the code has room for
     """
 
     inner: bool
@@ -58,74 +76,155 @@ class Space:
     runs: int
     vector: int
     bytes_per_step: int
-    heavy: bool
-    may_split: bool
-    held: int = 0
-    wide: bool = False
+    statistics: bool = False
+    may_split: bool = True
     exact: bool = False
+    exponentials: bool = False
     misaligned: bool = False
     joined: int = 0
     written: int = 0
-    partials: int = 0
+    partials: int = 1
     element_work: int = 1
     row_work: int = 0
     results: int = 1
     ragged: bool = False
+    most_unroll: int = 16
+
+    @property
+    def steps(self) -> int:
+        """Accesses along a run."""
+        return max(1, ceil_div(self.run, self.vector) if self.inner else self.reduced)
+
+    @property
+    def pieces(self) -> int:
+        """Runs that are loops of their own."""
+        return max(1, self.runs) if self.inner else 1
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether runs are a loop of their own."""
+        return self.inner and self.runs != 1
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether elements of a reduction are the length of a row, and not a number of rows."""
+        return self.inner and self.kept > 1
+
+    @property
+    def units(self) -> int:
+        """Results, or accesses to results, that lie side by side."""
+        return max(1, self.kept if self.inner else ceil_div(self.kept, self.vector))
 
 
-@record
-class ReductionPlan:
-    """See ReductionParams."""
+@record(eq=False)
+class Reduction:
+    """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams).
 
-    block_reduce: int
-    block_iterate: int
-    grid_reduce: int
-    unroll: int
-    reasons: tuple[str, ...]
-    block_outer: int = 0
-    unroll_outer: bool = False
-    cluster: bool = False
-    grid_along: bool = False
-
-
-def most_in_flight(space: Space) -> int:
-    """Accesses that a thread may have on their way, by the registers they take.
-
-    So many threads as an SM should have at once leave each a number of registers, of which some hold partial results and what
-    is written. Loads have the rest; but never less than keeps memory busy.
+    moved   bytes that are read
     """
-    most = space.held // space.vector if space.held else MAX_UNROLL
-    size = max(1, space.bytes_per_step)
-    taken = _OWN_REGISTERS + (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
-    threads = RESIDENT_HEAVY if space.heavy else RESIDENT
-    left = (REGISTERS_PER_SM // threads - taken) * REGISTER_BYTES
-    wanted = min(THREAD_BYTES, max(left, LEAST_BYTES))
-    return max(1, min(wanted // size, most, MAX_UNROLL))
+
+    space: ReductionSpace
+    order: tuple[int, ...]
+    run_dims: int
+    accesses: RowAccesses
+    moved: int
 
 
-def even_unroll(steps: int, most: int) -> int:
-    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last iteration fullest.
+def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Reduction:
+    """Of a segment that `accepts_reductions` takes."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    order = dim_order(graph, segment, reference, inputs)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    inner = groups[order[-1]] in reduced
+    reductions = reductions_of(segment)
+    registers = sum(len(tensor_outputs(e)) for e in reductions)
+    reads = _reduced_reads(segment, graph, reduced)
+    largest = max((dims for _, dims in reads), default=0)
+    outputs = _written_sizes(segment, graph, reduced)
+    limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
+    most = most_repeated(segment, device)
+    while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
+        limit //= 2
+    kept_count = math.prod(extent[g] for g in groups if g not in reduced)
+    reduced_count = math.prod(extent[g] for g in groups if g in reduced)
+    full = sum(size for size, dims in reads if dims == largest)
+    # What all elements of an access share comes from a cache, but takes registers.
+    shared = sum(size for size, dims in reads if dims != largest)
+    moved = kept_count * reduced_count * full
+    widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
+    short = max(1, _SHORT_ACCESS // widest)
+    if not inner and reduced_count <= _FEW_ROWS:
+        # Results are as many as what is read: neighbouring threads should store neighbours.
+        limit = min(limit, short)
+    row = _fastest_groups([groups[d] for d in order], reduced)
+    has_statistics = any(isinstance(e, Welford) for e in reductions)
+    # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
+    has_exponentials = any(isinstance(e, ExpSum) for e in reductions)
+    # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
+    is_whole = (
+        inner
+        and has_exponentials
+        and all(size < 4 for size, _ in reads)
+        and reduced_count % (_LEAST_WHOLE * limit) == 0
+    )
+    # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+    others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
+    may_cut = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
+    accesses = choose_accesses(
+        graph,
+        segment,
+        row,
+        inputs,
+        limit,
+        may_cut=may_cut,
+        may_follow=inner,
+        may_span=not inner,
+        least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
+    )
+    run = one_run(graph, segment, row, extent, inputs) if inner else row
+    run_dims = 0
+    if len(run) < len(row):
+        cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not has_statistics, may_follow=True)
+        if _should_cut(kept_count * reduced_count, full, accesses, cut, device):
+            row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
+    if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= _FEW_ROWS):
+        # An access of two elements that begins anywhere would be three of one.
+        accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+    is_cut = not isinstance(accesses.access, Aligned)
+    vector = accesses.vector
+    length = LENGTH if inner and kept_count > 1 else OF_ROWS
+    space = ReductionSpace(
+        inner=inner,
+        kept=rounded(kept_count, OF_ROWS if inner else LENGTH),
+        reduced=rounded(reduced_count, length),
+        run=rounded(math.prod(extent[g] for g in row if g in reduced), length),
+        runs=rounded(math.prod(extent[g] for g in groups if g in reduced and g not in row), LENGTH),
+        vector=vector,
+        bytes_per_step=vector * (full + shared if is_cut or widest > 4 else full),
+        statistics=has_statistics,
+        may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
+        exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
+        exponentials=has_exponentials,
+        misaligned=is_cut,
+        joined=joined_bytes(segment, 1 if inner else vector),
+        written=sum(outputs),
+        partials=sum(ceil_div(t.dtype.itemsize, REGISTER_BYTES) for e in reductions for t in tensor_outputs(e)),
+        element_work=element_instructions(segment),
+        row_work=row_instructions(segment),
+        results=registers,
+        ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
+        most_unroll=max(1, most // vector),
+    )
+    return Reduction(space, order, run_dims, accesses, moved)
 
-    Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
-    """
-    if steps <= most:
-        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
-    return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
 
-
-def parts_of(wanted: int, steps: int, turn: int) -> int:
-    """Blocks that share a reduction of `steps`, of which a block makes `turn` at a time: `wanted`, or so many fewer that each
-    has a quarter of an iteration to do."""
-    parts = wanted
-    while parts > 1 and parts * turn > 4 * steps:
-        parts //= _FEWER
-    return max(1, parts)
-
-
-def flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
-    wanted = int(device.bytes_in_flight)
-    flight = unroll * space.bytes_per_step * (RESIDENT_HEAVY if space.heavy else RESIDENT)
-    return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
+def rounded(count: int, digits: int) -> int:
+    """To the nearest number of so many binary digits, as a plain number: numbers that are not far apart share a kernel."""
+    step = 1 << max(0, count.bit_length() - digits)
+    return operator.index((count + step // 2) // step * step)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -133,6 +232,66 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def power_of_two(value: int, low: int, high: int) -> int:
-    """The smallest power of two that is at least `value`, within [low, high]."""
-    return max(low, min(1 << max(0, value - 1).bit_length(), high))
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is at least `value`."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesses, device: DeviceInfo) -> bool:
+    """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
+
+    One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses
+    have time for a division each: they are done by few blocks, which share no rows.
+    """
+    if elements < device.sm_count * _MANY_ACCESSES * cut.vector:
+        return False
+    reading = elements * nbytes / (_READ_RATE * device.memory_rate)
+    dividing = elements / merged.vector * _DIVISION * device.thread_time / device.sm_count
+    together = max(reading, dividing) + _DIVISION_ALONE * device.cycle
+    return reading + (_ENDS * cut.vector * device.cycle if not isinstance(cut.access, Aligned) else 0.0) <= together
+
+
+def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group]:
+    """The dims that follow one another in memory up to the fastest one, and are all reduced or all kept as it is."""
+    found: list[Group] = []
+    for group in reversed(order):
+        if (group in reduced) is not (order[-1] in reduced) and not group.is_broadcast:
+            break
+        if not group.is_broadcast or group is order[-1]:
+            found.insert(0, group)
+    return found
+
+
+def _has_whole_parts(
+    segment: Fusion, row: Sequence[Group], others: Sequence[Group], sizes: Mapping[Group, int], vector: int
+) -> bool:
+    """Whether vectors along the kept dims stay within a part that is one run in memory, of which `row` are the dims, as far as
+    kernels know: the `others` have one element, or the length of a part is a multiple of the vector."""
+    owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+
+    def is_known(group: Group) -> bool:
+        # Facts are about the extents of inputs.
+        return group.extent.is_const or (isinstance(group.extent, Symbol) and group.extent in owned)
+
+    return all(sizes[g] == 1 and is_known(g) for g in others) or any(
+        sizes[g] % vector == 0 and is_known(g) for g in row
+    )
+
+
+def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[int]:
+    """Bytes of an element of every output along a reduced dim."""
+    outputs = (
+        t for t in segment.output_tensors if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+    )
+    return [t.dtype.itemsize for t in outputs]
+
+
+@memoized
+def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[int, int]]:
+    """(bytes of an element, number of dims) of every read along a reduced dim."""
+    found: list[tuple[int, int]] = []
+    for read in input_reads(segment):
+        own = [d for d in read.followed if not d.is_broadcast]
+        if any(graph.group(d) in reduced for d in own):
+            found.append((read.tensor.dtype.itemsize, len(own)))
+    return found

@@ -14,6 +14,7 @@ move as many, as of runs that fill bursts, it stays one kernel.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from itertools import takewhile
 
@@ -42,8 +43,8 @@ from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_g
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.plan_columns import plan_columns
-from fuser.schedule.cost.reduction_space import Space
+from fuser.schedule.cost.reduction_mappings import ranked_reductions
+from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
 from fuser.schedule.cost.row_mappings import mapping_of, work_of
 from fuser.schedule.cost.row_work import row_work
 from fuser.schedule.params import (
@@ -149,9 +150,9 @@ def times_of(
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
     launch = device.launch_behind
-    columns = max(parts.read / rate, _columns_wait(parts, device))
-    last = (parts.read + parts.written) / rate if is_written else 0.0
-    steps = (levels - is_written) * columns + last + kernels * _latency(device) + (kernels - 1) * launch
+    both = (levels - is_written) * (_columns_time(parts, device) + _latency(device))
+    last = (parts.read + parts.written) / rate + _latency(device) if is_written else 0.0
+    steps = both + last + (kernels - 1) * launch
     return Times(one, steps, kernels)
 
 
@@ -231,19 +232,17 @@ def _latency(device: DeviceInfo) -> float:
     return device.first_to_last + device.cluster_start
 
 
-def _columns_wait(parts: Parts, device: DeviceInfo) -> float:
-    """Of the blocks of the first step, one load after the other: what their rate is where they are too few for the memory's."""
+def _columns_time(parts: Parts, device: DeviceInfo) -> float:
+    """Of the kernel of a first step, without its launch."""
     size = max(1, parts.read // (parts.columns * parts.rows))
-    space = Space(
+    columns = ReductionSpace(
         inner=False,
-        kept=parts.columns,
-        reduced=parts.rows,
+        kept=rounded(parts.columns, LENGTH),
+        reduced=rounded(parts.rows, OF_ROWS),
         run=1,
         runs=1,
-        vector=parts.vector,
-        bytes_per_step=parts.vector * size,
-        heavy=True,
-        may_split=True,
+        vector=operator.index(parts.vector),
+        bytes_per_step=operator.index(parts.vector * size),
+        statistics=True,
     )
-    plan = plan_columns(space, device)
-    return math.ceil(parts.rows / (plan.block_reduce * plan.grid_reduce * plan.unroll)) * device.first_to_last
+    return ranked_reductions(columns, device)[0][0] - device.launch

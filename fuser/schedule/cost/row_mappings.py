@@ -18,6 +18,19 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
 from fuser.runtime.variants import rung_of
+from fuser.schedule.cost.code_costs import (
+    ACCESS,
+    BLOCK_EXCHANGE,
+    DEPENDENT,
+    JOIN,
+    LOADED,
+    LOOKUP,
+    OPERATION,
+    ROW,
+    STATISTICS_STEP,
+    WARP_JOINS,
+    WHOLE_ROW,
+)
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import most_registers, resident_blocks
 from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork
@@ -26,10 +39,6 @@ from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_f
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.place_rows import unrolled
 
-OPERATION = 0.32
-"""Instructions for each that `op_instructions` counts: those are of the longest way through an op."""
-ACCESS = 7.9
-"""For an access to an input or output: its address, its test, conversions of what it brings."""
 CUT, CUT_IN_SHARED = 18.0, 11.0
 """For an element of an access that the ends of a row may cut: its test. In shared memory accesses are tested together."""
 ONLINE = 2.2
@@ -37,31 +46,13 @@ ONLINE = 2.2
 AGAIN = 1.4
 """How many times the instructions of an element are issued where only inputs are kept, and intermediate values are computed
 again, over those where intermediate values are kept, too."""
-JOIN = 2.9
-"""For a step in which lanes join what they have, of each exchange."""
-ROW = 14.0
-"""For a row, beside what is computed of it once."""
-LOOKUP = 0.64
-"""Cycles of the first-level cache for a line of an access of a warp."""
 
-DEPENDENT = 2.0
-"""Cycles from an instruction of a thread to the next that needs its result, of those for an element."""
-LOADED = 31.0
-"""Cycles that each 16 bytes of a thread's loads take to come, one behind the other."""
 CUT_ACCESS = 360.0
 """Cycles of an access that the ends of a row may cut."""
-WHOLE_ROW = 120.0
-"""Cycles from what all threads of a row have told to what each of them goes on with."""
-STATISTICS_STEP = 34.0
-"""Cycles of each step in which means and sums of squares are joined: quotients follow one another."""
 IN_SHARED = 0.39
 """What a copy to shared memory and the read behind it take, in latencies of memory."""
 PIECE = 57.0
 """Cycles that accesses to shared memory that are issued together are waited for, in each stage."""
-BLOCK_EXCHANGE = 0.25
-"""What an exchange of a block takes, of what the latencies of its steps come to: stages overlap."""
-WARP_JOINS = 7.1
-"""Cycles that each warp of a block adds to an exchange."""
 CACHE_MISSES = 0.42
 """Of the bytes that all rows share, such as weights, what the first-level cache does not hold."""
 

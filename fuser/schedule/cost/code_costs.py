@@ -1,0 +1,28 @@
+"""What generated code takes, in instructions and cycles: counts that mappings of all kinds share.
+
+They were fitted to measured kernels of persistent rows on an H200 (`docs/decisions/0022-one-estimate-and-a-search.md`); the
+device says how long an instruction or a cycle is.
+"""
+
+OPERATION = 0.32
+"""Instructions for each that `op_instructions` counts: those are of the longest way through an op."""
+ACCESS = 7.9
+"""For an access to an input or output: its address, its test, conversions of what it brings."""
+JOIN = 2.9
+"""For a step in which lanes join what they have, of each exchange."""
+ROW = 14.0
+"""For a row, or the result of a reduction, beside what is computed of it once."""
+LOOKUP = 0.64
+"""Cycles of the first-level cache for a line of an access of a warp."""
+DEPENDENT = 2.0
+"""Cycles from an instruction of a thread to the next that needs its result, of those for an element."""
+LOADED = 31.0
+"""Cycles that each 16 bytes of a thread's loads take to come, one behind the other."""
+WHOLE_ROW = 120.0
+"""Cycles from what all threads of a row have told to what each of them goes on with."""
+STATISTICS_STEP = 34.0
+"""Cycles of each step in which partial results are joined: those of means and sums of squares have quotients."""
+WARP_JOINS = 7.1
+"""Cycles that each warp of a block adds to an exchange."""
+BLOCK_EXCHANGE = 0.25
+"""What an exchange of a block takes, of what the latencies of its steps come to: stages overlap."""

@@ -1,0 +1,321 @@
+"""Mappings of reductions: which threads and blocks have which elements; what each of them asks of the machine.
+
+What is reduced is `steps` accesses of `vector` elements that follow one another, in `runs` that lie apart in memory. `along`
+threads of a block walk along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other
+results (columns where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a
+cluster joins them through shared memory, else the last block does, from device memory.
+
+`reduction_mappings` enumerates what fits, `work_of` says what one asks for, `estimate` how long that takes. Counts of code that
+are not in `code_costs` were fitted to two thirds of 103 reductions, 2,000 mappings, on an H200 (`benchmarks/data`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.schedule.cost.code_costs import (
+    ACCESS,
+    BLOCK_EXCHANGE,
+    DEPENDENT,
+    JOIN,
+    LOADED,
+    LOOKUP,
+    OPERATION,
+    ROW,
+    STATISTICS_STEP,
+    WARP_JOINS,
+    WHOLE_ROW,
+)
+from fuser.schedule.cost.estimate import Work, estimate, total_time
+from fuser.schedule.cost.occupancy import granted_registers, most_registers
+from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
+from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
+from fuser.schedule.cost.scratch_budget import scratch_bytes
+
+CUT = 8.5
+"""Instructions for an element of an access that the ends of a row may cut: its test."""
+CLUSTER_EXCHANGE = 0.6
+"""What a cluster that begins and joins once takes, of what those that exchange statistics do."""
+COUNTED = 0.4
+"""Atomic operations on one counter that each block is waited for."""
+EDGES, EVEN_EDGES = 0.5, 0.28
+"""Bursts that a block moves beside its own for each run of its accesses: where rows begin anywhere, and where they are
+multiples of a sector."""
+
+OWN_REGISTERS = 20
+"""Of a thread, for addresses and counters."""
+
+BLOCKS = (64, 128, 256, 512, 1024)
+"""Threads of a block."""
+UNROLLS = (1, 2, 4, 8, 16)
+"""Accesses of a turn, at most."""
+MOST_UNROLL = UNROLLS[-1]
+CLUSTERS = (2, 4, 8, 16)
+"""Blocks of a cluster."""
+PLACES = (1, 2, 4)
+"""Blocks of an SM that may share reductions."""
+COLUMNS = (4, 8, 16, 32, 64)
+"""Threads along the kept dims, where the fastest dim is one of them."""
+MOST_JOINED = 16
+"""Threads whose means and sums of squares are joined one after another, in shared memory: each rounds, and the variance of 1003
+Doubles by 256 threads was off by 9 ulp, by 16 by 2."""
+LEAST_ALONG = 4
+"""Threads along a row that has as many accesses: fewer would read pieces of lines."""
+
+
+class ReductionMapping(NamedTuple):
+    """See the head of this module. `resident` blocks fit on an SM.
+
+    outer          0: runs are no loop of their own
+    unroll_outer   the accesses of a turn are of several runs
+    grid_along     blocks have parts of all runs, and not some of the runs
+    """
+
+    along: int
+    beside: int
+    outer: int = 0
+    sharing: int = 1
+    unroll: int = 1
+    unroll_outer: bool = False
+    grid_along: bool = False
+    cluster: bool = False
+    resident: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.along * self.beside * max(1, self.outer)
+
+
+def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
+    """All mappings that fit on the device, one at least."""
+    blocks = [b for n in BLOCKS if n <= device.max_threads_per_block for b in _blocks(space, n)]
+    blocks = [b for b in blocks if _has_room(space, *b, device)]
+    for along, beside, outer in blocks or (_smallest(space, device),):
+        for sharing, grid_along, cluster in _sharings(space, device, along, beside, outer):
+            m = ReductionMapping(along, beside, outer, sharing, 1, False, grid_along, cluster)
+            for unroll, unroll_outer in _unrolls(space, m):
+                found = m._replace(unroll=unroll, unroll_outer=unroll_outer)
+                resident = resident_blocks(space, found, device)
+                if resident:
+                    yield found._replace(resident=resident)
+
+
+def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device: DeviceInfo) -> bool:
+    """Whether what the threads of a block join fits in its shared memory."""
+    width = 1 if space.inner else space.vector
+    return scratch_bytes(space.joined, beside, along * max(1, outer), width) <= device.shared_per_block_optin
+
+
+def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]:
+    """The block of a warp or less for segments of hundreds of results, of which few threads have room for theirs."""
+    along, outer = min(WARP, power_of_two(space.steps)), 1 if space.has_runs else 0
+    while along > 1 and not _has_room(space, along, 1, outer, device):
+        along //= 2
+    return along, 1, outer
+
+
+CLOSE = 1.03
+"""Times so close to the least that estimates do not tell them apart."""
+BUSY = 0.9
+"""Of the SMs, how many have a block where none should be idle."""
+MOST_EXPLAINED = 5
+"""Mappings that `explain` shows."""
+MOST_REMEMBERED = 4096
+"""Reductions whose mappings are kept in order."""
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[float, ReductionMapping], ...]:
+    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
+
+    Of mappings that take about as long it is one that leaves no SM idle, with most threads and fewest blocks that share a
+    result, so that many sizes share a kernel.
+    """
+    times = sorted((total_time(work_of(space, m, device), device), m) for m in reduction_mappings(space, device))
+    limit = device.launch + (times[0][0] - device.launch) * CLOSE
+
+    def preferred(timed: tuple[float, ReductionMapping]) -> tuple[object, ...]:
+        _, m = timed
+        return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
+
+    best = min((timed for timed in times if timed[0] <= limit), key=preferred)
+    return (best, *(timed for timed in times if timed is not best))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> tuple[str, ...]:
+    """Why a mapping is proposed: the first of all, with their times by part."""
+    first = f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
+    ranked = ranked_reductions(space, device)[:MOST_EXPLAINED]
+    return (first, *(f"{_words(m)}: {estimate(work_of(space, m, device), device)}" for _, m in ranked))
+
+
+def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
+    """Blocks of the grid."""
+    return ceil_div(space.units, m.beside) * m.sharing
+
+
+def _words(m: ReductionMapping) -> str:
+    """A mapping in words."""
+    words = [f"{m.along} threads along what is reduced with {m.unroll} accesses a turn"]
+    words += [f"{m.outer} along its runs"] if m.outer > 1 else []
+    words += [f"{m.beside} beside"] if m.beside > 1 else []
+    if m.sharing > 1:
+        words.append(f"a cluster of {m.sharing} blocks" if m.cluster else f"{m.sharing} blocks a result")
+    return ", ".join(words)
+
+
+def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int]]:
+    """(along, beside, outer) of blocks of so many threads; of fewer where there is not more to do."""
+    steps, units = power_of_two(space.steps), power_of_two(space.units)
+    if not space.inner:
+        if threads == BLOCKS[0] and steps * units < threads:
+            yield steps, units, 0
+            return
+        for beside in [n for n in COLUMNS if n <= min(units, threads)] or [units]:
+            along = threads // beside
+            if along <= steps and not (space.statistics and along > MOST_JOINED):
+                yield along, beside, 0
+        return
+    pieces = power_of_two(space.pieces)
+    along = min(threads, steps)
+    if threads == BLOCKS[0] and along * (pieces if space.has_runs else units) < threads:
+        yield (along, 1, pieces) if space.has_runs else (along, units, 0)
+        return
+    while along >= min(LEAST_ALONG, steps):
+        rest = threads // along
+        if space.has_runs and rest <= pieces:
+            yield along, 1, rest
+        elif not space.has_runs and rest <= units:
+            yield along, rest, 0
+        along //= 2
+
+
+def _sharings(
+    space: ReductionSpace, device: DeviceInfo, along: int, beside: int, outer: int
+) -> Iterator[tuple[int, bool, bool]]:
+    """(sharing, grid_along, cluster)."""
+    yield 1, False, False
+    blocks = ceil_div(space.units, beside)
+    if not space.may_split or (space.inner and beside > 1) or blocks >= 2 * device.sm_count:
+        return
+    places = device.max_threads_per_sm // (along * beside * max(1, outer))
+    wanted = {device.sm_count * n // blocks for n in PLACES if n <= max(1, places)} | {device.sm_count // 2 // blocks}
+    if space.is_exact:
+        # Few rows are any number of them.
+        wanted = {1 << n.bit_length() >> 1 for n in wanted}
+    of_run, of_runs = ceil_div(space.steps, along), ceil_div(space.pieces, max(1, outer))
+    for grid_along, turns in ((False, of_runs), (True, of_run)) if outer else ((False, of_run),):
+        for sharing in sorted({min(n, turns) for n in wanted}):
+            if sharing > 1:
+                yield sharing, grid_along, False
+    if space.inner and not outer:
+        for sharing in CLUSTERS:
+            if sharing <= of_run and device.clusters(sharing) >= 1:
+                yield sharing, False, True
+
+
+def _turns(space: ReductionSpace, m: ReductionMapping) -> tuple[int, int]:
+    """Accesses of a thread along a run, and its runs."""
+    along, outer = space.steps, space.pieces
+    if m.grid_along or not m.outer:
+        along = ceil_div(along, m.sharing)
+    else:
+        outer = ceil_div(outer, m.sharing)
+    return ceil_div(along, m.along), ceil_div(outer, max(1, m.outer))
+
+
+def _unrolls(space: ReductionSpace, m: ReductionMapping) -> Iterator[tuple[int, bool]]:
+    along, outer = _turns(space, m)
+    for unroll in _unrolls_of(space, along):
+        yield unroll, False
+    if m.outer and outer > 1:
+        for unroll in _unrolls_of(space, outer):
+            if unroll > 1:
+                yield unroll, True
+
+
+def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
+    """Accesses of a turn for a thread that makes about so many."""
+    most = (min(u, space.most_unroll) for u in UNROLLS)
+    return sorted({even_unroll(steps, n) if space.is_exact else min(n, power_of_two(steps)) for n in most})
+
+
+def resident_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> int:
+    """Blocks that an SM holds; 0 where threads would not have their registers."""
+    registers = OWN_REGISTERS + ceil_div(m.unroll * space.bytes_per_step, REGISTER_BYTES)
+    registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
+    registers += m.unroll * space.vector if space.exponentials else 0
+    fits = granted_registers(registers) <= most_registers(m.threads, device)
+    # Some mapping has to be there: a small block spills least.
+    least = int(m.threads <= BLOCKS[0] and m.unroll == 1)
+    return max(least, blocks_by_registers(m.threads, registers, device) if fits else 0)
+
+
+def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    cycle, latencies = device.cycle, device.latencies
+    along, outer = _turns(space, m)
+    unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
+    turns = ceil_div(unrolled, m.unroll) * other
+    warps = ceil_div(m.threads, WARP)
+    blocks = _blocks_of(space, m)
+    size = space.bytes_per_step + space.vector * space.written
+    side_by_side = m.along if space.inner else m.beside
+    lanes = min(side_by_side, WARP)
+    edges = EDGES if space.ragged or space.misaligned else EVEN_EDGES
+    moved = space.kept * space.reduced / blocks * size / space.vector
+    moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
+    operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
+    is_cut = space.inner and space.misaligned
+    of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
+    joined = space.results * (1 if space.inner else space.vector)
+    # Results are joined side by side, but not altogether.
+    at_once = math.sqrt(joined)
+    joining = m.along * max(1, m.outer)
+    join_steps = math.log2(joining)
+    latency = m.unroll * (
+        space.vector * operations * DEPENDENT + LOADED * space.bytes_per_step / device.max_access_bytes
+    )
+    ending = WHOLE_ROW + STATISTICS_STEP * join_steps * at_once
+    if joining > WARP or (joining > 1 and not space.inner):
+        ending += WARP_JOINS * warps * at_once + BLOCK_EXCHANGE * device.block_exchange / cycle
+    ending = ending * cycle + latencies.dram_ns / 1e3
+    start = 0.0
+    if m.cluster:
+        ending += CLUSTER_EXCHANGE * device.cluster_exchange(m.sharing)
+        start = CLUSTER_EXCHANGE * device.cluster_start
+    elif m.sharing > 1:
+        # The last block has the parts of all.
+        start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
+        ending += COUNTED * latencies.atomic_ns * blocks / 1e3
+    return Work(
+        blocks=blocks,
+        resident=m.resident,
+        cluster=m.sharing if m.cluster else 1,
+        trips=turns,
+        warps=warps,
+        moved=moved / turns,
+        cached=0.0,
+        instructions=m.unroll * of_access + (joined * JOIN * join_steps + ROW + space.row_work) / turns,
+        lines=m.unroll * (WARP // lanes) * max(1.0, lanes * size / LINE_BYTES) * LOOKUP,
+        latency=latency * cycle + latencies.dram_ns / 1e3,
+        exchange=0.0,
+        ending=ending,
+        start=start,
+    )
+
+
+def even_unroll(steps: int, most: int) -> int:
+    """Accesses of a turn for a thread that makes `steps`: all of them, or as many as leave the last turn fullest.
+
+    Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
+    """
+    if steps <= most:
+        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
+    return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)

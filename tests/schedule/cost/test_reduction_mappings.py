@@ -1,0 +1,139 @@
+"""All mappings of a reduction fit and do the whole work; the one that is proposed follows the device."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.reduction_mappings import (
+    CLOSE,
+    even_unroll,
+    ranked_reductions,
+    reduction_mappings,
+    reduction_reasons,
+    work_of,
+)
+from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
+from fuser.schedule.cost.scratch_budget import scratch_bytes
+
+ROWS = ReductionSpace(inner=True, kept=1 << 14, reduced=4096, run=4096, runs=1, vector=4, bytes_per_step=16)
+LONG_ROWS = replace(ROWS, kept=3, reduced=1 << 22, run=1 << 22)
+COLUMNS = ReductionSpace(inner=False, kept=4096, reduced=1 << 14, run=1, runs=1 << 14, vector=4, bytes_per_step=16)
+CHANNELS = ReductionSpace(inner=True, kept=64, reduced=32 * 12544, run=12544, runs=32, vector=4, bytes_per_step=16)
+DEVICES = [DeviceInfo.preset(name) for name in ("sm_75", "sm_80", "H200", "sm_120")]
+
+
+def random_reduction(chance: random.Random) -> ReductionSpace:
+    """Of any extents, with few or many results of each element."""
+
+    def extent(digits: int) -> int:
+        return rounded(int(2 ** chance.uniform(0, 24)), digits) if chance.random() < 0.9 else chance.randrange(4)
+
+    inner, vector = chance.random() < 0.5, chance.choice([1, 2, 4, 8, 16])
+    run, runs = extent(LENGTH), chance.choice([0, 1, 1, 2, 49, extent(LENGTH)])
+    return ReductionSpace(
+        inner=inner,
+        kept=extent(OF_ROWS),
+        reduced=run * max(1, runs) if inner else run,
+        run=run if inner else 1,
+        runs=runs if inner else run,
+        vector=vector,
+        bytes_per_step=vector * chance.choice([1, 2, 4, 8, 64]),
+        statistics=chance.random() < 0.3,
+        may_split=chance.random() < 0.7,
+        exponentials=chance.random() < 0.2,
+        misaligned=chance.random() < 0.3,
+        joined=chance.choice([0, 4, 64, 400, 4000]),
+        written=chance.choice([0, 0, 2, 8]),
+        partials=chance.choice([1, 2, 4, 30]),
+        most_unroll=chance.choice([1, 2, 16]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_reduction_has_mappings_and_all_of_them_fit(seed: int) -> None:
+    chance = random.Random(seed)
+    for device in DEVICES:
+        space = random_reduction(chance)
+        found = list(reduction_mappings(space, device))
+        assert found
+        assert len(set(found)) == len(found)
+        for m in found:
+            assert 1 <= m.threads <= device.max_threads_per_block
+            assert m.resident >= 1
+            assert m.unroll <= max(1, space.most_unroll)
+            assert m.sharing == 1 or space.may_split
+            assert not m.cluster or m.sharing <= device.max_cluster
+            joining, width = m.along * max(1, m.outer), 1 if space.inner else space.vector
+            assert (
+                joining == 1 or scratch_bytes(space.joined, m.beside, joining, width) <= device.shared_per_block_optin
+            )
+
+
+@pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
+def test_mappings_do_the_whole_work(space: ReductionSpace) -> None:
+    bytes_read = space.kept * space.reduced * space.bytes_per_step / space.vector
+    for m in reduction_mappings(space, H200):
+        work = work_of(space, m, H200)
+        assert work.blocks * work.trips * work.moved >= 0.999 * bytes_read
+        accesses = work.blocks * work.trips * m.threads * m.unroll
+        assert accesses >= space.kept * space.reduced / space.vector
+
+
+@pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
+def test_the_proposal_is_as_fast_as_any(space: ReductionSpace) -> None:
+    times = {m: total_time(work_of(space, m, H200), H200) for m in reduction_mappings(space, H200)}
+    ranked = ranked_reductions(space, H200)
+    assert {m for _, m in ranked} == set(times)
+    assert ranked[0][0] - H200.launch <= CLOSE * (min(times.values()) - H200.launch)
+    assert [t for t, _ in ranked[1:]] == sorted(t for t, _ in ranked[1:])
+    assert "us" in reduction_reasons(space, H200)[1]
+
+
+def test_few_long_rows_are_shared_and_many_are_not() -> None:
+    assert ranked_reductions(ROWS, H200)[0][1].sharing == 1
+    shared = ranked_reductions(LONG_ROWS, H200)[0][1]
+    assert shared.sharing * LONG_ROWS.kept * 2 >= H200.sm_count, "half of the processors are busy at least"
+
+
+def test_half_a_device_takes_longer_where_instructions_count() -> None:
+    costly = replace(ROWS, element_work=200)
+    half = replace(H200, sm_count=H200.sm_count // 2)
+    assert ranked_reductions(costly, half)[0][0] > 1.5 * ranked_reductions(costly, H200)[0][0]
+
+
+def test_without_clusters_none_is_proposed() -> None:
+    few = replace(LONG_ROWS, reduced=1 << 16, run=1 << 16)
+    assert ranked_reductions(few, H200)[0][1].cluster
+    assert not any(m.cluster for _, m in ranked_reductions(few, replace(H200, max_cluster=1)))
+
+
+def test_slow_memory_takes_longer() -> None:
+    slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 5)
+    for space in (ROWS, LONG_ROWS, COLUMNS, CHANNELS):
+        assert ranked_reductions(space, slow)[0][0] > 3 * ranked_reductions(space, H200)[0][0]
+
+
+def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:
+    short = replace(CHANNELS, reduced=49 * 4096, run=49, runs=4096, vector=1, bytes_per_step=4)
+    assert ranked_reductions(short, H200)[0][1].outer > 1
+
+
+@pytest.mark.parametrize("digits", [1, 2, 6])
+def test_rounding_is_to_the_nearest_of_few_digits(digits: int) -> None:
+    for n in [*range(300), 4095, 4097, 50257, (1 << 40) + 12345]:
+        found = rounded(n, digits)
+        assert abs(found - n) * 2 <= max(1, 1 << max(0, n.bit_length() - digits))
+        assert rounded(found, digits) == found
+
+
+def test_turns_are_even() -> None:
+    for steps in range(1, 200):
+        for most in (1, 2, 4, 8, 16):
+            unroll = even_unroll(steps, most)
+            assert 1 <= unroll <= most
+            assert unroll * 2 > min(most, steps), "no more than twice as many turns"
