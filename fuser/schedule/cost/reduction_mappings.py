@@ -171,28 +171,24 @@ def _words(m: ReductionMapping) -> str:
 
 
 def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int]]:
-    """(along, beside, outer) of blocks of so many threads; of fewer where there is not more to do."""
+    """(along, beside, outer) of blocks of so many threads, all of which have something to do: but for those of the smallest
+    block, which any number of results shares."""
     steps, units = power_of_two(space.steps), power_of_two(space.units)
+    is_least = threads == BLOCKS[0]
     if not space.inner:
-        if threads == BLOCKS[0] and steps * units < threads:
-            yield steps, units, 0
-            return
-        for beside in [n for n in COLUMNS if n <= min(units, threads)] or [units]:
+        least = threads // steps if is_least else 0
+        for beside in [n for n in COLUMNS if n <= max(units, least) and n <= threads] or [units]:
             along = threads // beside
             if along <= steps and not (space.statistics and along > MOST_JOINED):
                 yield along, beside, 0
         return
     pieces = power_of_two(space.pieces)
-    along = min(threads, steps)
-    if threads == BLOCKS[0] and along * (pieces if space.has_runs else units) < threads:
-        yield (along, 1, pieces) if space.has_runs else (along, units, 0)
-        return
+    most = threads if is_least and not space.is_exact else min(threads, steps)
+    along = most
     while along >= min(LEAST_ALONG, steps):
         rest = threads // along
-        if space.has_runs and rest <= pieces:
-            yield along, 1, rest
-        elif not space.has_runs and rest <= units:
-            yield along, rest, 0
+        if rest <= (pieces if space.has_runs else units) or (is_least and along == most):
+            yield (along, 1, rest) if space.has_runs else (along, rest, 0)
         along //= 2
 
 
@@ -265,7 +261,8 @@ def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> W
     turns = ceil_div(unrolled, m.unroll) * other
     warps = ceil_div(m.threads, WARP)
     blocks = _blocks_of(space, m)
-    size = space.bytes_per_step + space.vector * space.written
+    # What is computed from indices alone moves nothing.
+    size = max(1, space.bytes_per_step + space.vector * space.written)
     side_by_side = m.along if space.inner else m.beside
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.ragged or space.misaligned else EVEN_EDGES

@@ -42,7 +42,7 @@ def random_reduction(chance: random.Random) -> ReductionSpace:
         run=run if inner else 1,
         runs=runs if inner else run,
         vector=vector,
-        bytes_per_step=vector * chance.choice([1, 2, 4, 8, 64]),
+        bytes_per_step=vector * chance.choice([0, 1, 2, 4, 8, 64]),
         statistics=chance.random() < 0.3,
         may_split=chance.random() < 0.7,
         exponentials=chance.random() < 0.2,
@@ -62,6 +62,7 @@ def test_every_reduction_has_mappings_and_all_of_them_fit(seed: int) -> None:
         found = list(reduction_mappings(space, device))
         assert found
         assert len(set(found)) == len(found)
+        assert ranked_reductions(space, device)[0][0] > device.launch
         for m in found:
             assert 1 <= m.threads <= device.max_threads_per_block
             assert m.resident >= 1
