@@ -46,6 +46,7 @@ What crosses from compilation, and becomes a launch
                                  many threads ask
     plan_evaluation.py, pack.py  from a launch plan and arguments to sizes and argument cells; facts are checked here
     disk_cache.py, user_files.py binaries and programs of earlier processes; files that users name
+    file_lock.py                 a lock that processes share
 
 Words for all of them
     array_view.py, layouts.py, scalars.py, launch.py   an array, sizes and strides, a number, a launch: as plain data
