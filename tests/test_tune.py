@@ -11,7 +11,7 @@ from fuser import cache, tune
 from fuser.__main__ import main
 from fuser.compiler import tuning
 from fuser.compiler.segment_trial import Trial
-from fuser.compiler.tuning_record import TABLE
+from fuser.compiler.tuning_record import SCHEMA, TABLE
 
 SCRIPT = """
 import sys
@@ -96,7 +96,7 @@ def test_records_go_to_another_machine(
     assert capsys.readouterr().out == f"1 tuning record of {file}\n"
     assert cache.main(["info"]) == 0
     shown = capsys.readouterr().out
-    assert "          tuning-1: 1\n" in shown
+    assert f"          tuning-{SCHEMA}: 1\n" in shown
     assert "tuned     1 for H200\n" in shown
     assert cache.main(["verify"]) == 0
     assert cache.main(["import"]) == 2

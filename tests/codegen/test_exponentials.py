@@ -158,7 +158,7 @@ def test_the_table_is_filled_while_the_first_reads_are_on_their_way():
 
 
 def test_the_table_is_filled_before_reads_are_named_that_a_branch_would_wait_for():
-    text = _losses_text(101, 50257)
+    text = _losses_text(300, 50257)
     body = text[text.index('extern "C"') :]
     fill = body.index(f"    if (i0 == 0) {FILL_EXP_TABLE}();\n")
     assert body.rindex("const uint4*", 0, body.index("_by_powers(")) < fill
