@@ -6,7 +6,7 @@ results (columns where the fastest dim is kept), `outer` threads other runs. `sh
 cluster joins them through shared memory, else the last block does, from device memory.
 
 `reduction_mappings` enumerates what fits, `work_of` says what one asks for, `estimate` how long that takes. Counts of code that
-are not in `code_costs` were fitted to two thirds of 103 reductions, 2,000 mappings, on an H200 (`benchmarks/data`).
+are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, to earlier times than `benchmarks/data` has.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of a turn, at most."""
-MOST_UNROLL = UNROLLS[-1]
 CLUSTERS = (2, 4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
@@ -147,7 +146,6 @@ def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[
     return (best, *(timed for timed in times if timed is not best))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
 def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> tuple[str, ...]:
     """Why a mapping is proposed: the first of all, with their times by part."""
     first = f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"

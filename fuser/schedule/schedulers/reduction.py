@@ -7,7 +7,7 @@ between stages and a row of any length fits (the loops: reduction_loops.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -18,7 +18,7 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.cost.reduction_mappings import ReductionMapping, ranked_reductions, reduction_reasons
 from fuser.schedule.cost.reduction_space import Reduction, find_reduction
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, Params, ParamsClass, Reasons, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
 
@@ -64,15 +64,13 @@ class ReductionScheduler:
 
     def propose_in_blocks(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> ReductionParams:
         """What is proposed where threads share a reduction."""
-        found = find_reduction(segment, inputs, device)
-        _, m = ranked_reductions(found.space, device)[0]
-        return _params(found, m, device, reduction_reasons(found.space, device))
+        return _proposed(find_reduction(segment, inputs, device), device)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        proposed = self.propose_in_blocks(segment, inputs, device)
-        yield proposed
         found = find_reduction(segment, inputs, device)
+        proposed = _proposed(found, device)
+        yield proposed
         for _, m in ranked_reductions(found.space, device)[1:]:
             made = _params(found, m, device, ())
             yield replace(made, reasons=(f"beside what was proposed: {difference(proposed, made)}",))
@@ -83,7 +81,12 @@ class ReductionScheduler:
         return schedule_reduction(segment, params)
 
 
-def _params(found: Reduction, m: ReductionMapping, device: DeviceInfo, reasons: tuple[str, ...]) -> ReductionParams:
+def _proposed(found: Reduction, device: DeviceInfo) -> ReductionParams:
+    _, m = ranked_reductions(found.space, device)[0]
+    return _params(found, m, device, Reasons(lambda: reduction_reasons(found.space, device)))
+
+
+def _params(found: Reduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:
     return ReductionParams(
         found.order,
         found.space.inner,

@@ -20,6 +20,7 @@ from fuser.schedule.analysis.alignment import LEAST_VECTORS, row_to_follow
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.cost.reduction_space import power_of_two
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
@@ -131,11 +132,11 @@ class TransposeScheduler:
             vectors[1] = min(vectors[1], max(2, VECTOR_BYTES // narrow[1]))
             chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
         lanes = [
-            min(WARP if v == 1 else LINE_BYTES // (v * n), WARP, _power_of_two(-(-length // v)))
+            min(WARP if v == 1 else LINE_BYTES // (v * n), WARP, power_of_two(-(-length // v)))
             for v, n, length in zip(vectors, narrow, lengths, strict=True)
         ]
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
-        tile = [max(min(TILE, _power_of_two(length)), n) for n, length in zip(least, lengths, strict=True)]
+        tile = [max(min(TILE, power_of_two(length)), n) for n, length in zip(least, lengths, strict=True)]
         enough_lines = least[:]
         if max(vectors) == 1 or peeled is not None:
             # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
@@ -320,11 +321,6 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled |
     ]
     is_one = all(p == places[0] for p in places)
     return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else None
-
-
-def _power_of_two(value: int) -> int:
-    """The one from `value` on."""
-    return 1 << (max(value, 1) - 1).bit_length()
 
 
 def _wide_tile(length: int, most: int) -> int:
