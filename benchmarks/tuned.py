@@ -60,6 +60,9 @@ def tuned(case: Case, tuning: Tuning, lock: Path | None = None) -> TuningRecord 
 
 WIDE = 20
 """Candidates of a segment with --wide."""
+WIDE_ROUNDS = 25
+WIDE_FIRST_ROUNDS = 9
+"""Runs of each candidate, and of those far behind, too: a model is fitted to them, and a median of three is often wrong."""
 
 
 def wide_candidates() -> AbstractContextManager[object]:
@@ -136,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     with (
         wide_candidates() if asked.wide else nullcontext(),
         patch.object(tuning_module, "Expected", _OfSmall) if asked.wide else nullcontext(),
+        patch.object(tuning_module, "FIRST_ROUNDS", WIDE_FIRST_ROUNDS) if asked.wide else nullcontext(),
     ):
         return tune_all(chosen, asked)
 
@@ -147,7 +151,9 @@ def tune_all(chosen: Mapping[str, Case], asked: argparse.Namespace) -> int:
     failed = 0
     print(f"{'case':44s} {'us':>9} {'best us':>9} {'of it':>6}")
     # Many programs are tuned in a row: a process for each would take most of the time.
-    tuning = Tuning(most=WIDE, apart=False, lock=asked.lock) if asked.wide else Tuning(lock=asked.lock)
+    tuning = Tuning(lock=asked.lock)
+    if asked.wide:
+        tuning = replace(tuning, most=WIDE, apart=False, rounds=WIDE_ROUNDS)
     about = describe() if asked.times else {}
     started = time.monotonic()
     for label, case in chosen.items():
