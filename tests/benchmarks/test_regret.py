@@ -102,12 +102,11 @@ def test_without_times_it_says_how_to_measure_some(tmp_path: Path, capsys: pytes
     assert "benchmarks.tuned --wide --times" in capsys.readouterr().err
 
 
-def test_proposals_lie_no_further_behind_than_they_did() -> None:
-    """Of the segments that were measured (`benchmarks/data`): 7 % on average, where 5 % is wanted (`make regret`). A change of
-    the estimate that is worse than that shows here."""
+def test_proposals_lie_within_the_limits_of_the_best_that_was_measured() -> None:
+    """Of all segments in `benchmarks/data`, and of the third that nothing may be fitted to."""
     found = regret.regrets([t for path in sorted(regret.DATA.glob("*.jsonl")) for t in read(path)], H200)
     values = [r.value for r in found if r.value is not None]
     assert len(values) > 0.9 * len(found), "proposals that were never measured are to be measured"
-    assert sum(values) / len(values) < 0.08
-    held_out = [r.value for r in found if r.value is not None and regret.is_held_out(r.case)]
-    assert sum(held_out) / len(held_out) < 0.085
+    for some in (found, [r for r in found if regret.is_held_out(r.case)]):
+        text, is_missed = regret.text_of_regrets(some, 10)
+        assert not is_missed, text
