@@ -164,7 +164,11 @@ def _forcing(change: Callable[[Params], Params] | None) -> Iterator[None]:
 
 
 def install() -> None:
-    """Let proposals be changed, and each text be compiled once in this process."""
+    """Let proposals be changed, and each text be compiled once in this process.
+
+    Nothing is read from the cache of programs on disk: it has the first one that was made of a definition, whatever is asked.
+    """
+    os.environ["FUSER_CACHE"] = "off"
     propose = kernel_compiler.KernelCompiler.propose
     start_segment = kernel_compiler.KernelCompiler.start_segment
     start_proposal = kernel_compiler.KernelCompiler.start_proposal
@@ -254,9 +258,18 @@ def time_trials(trials: Sequence[Trial], rep_ms: float, seconds: float, done: Ca
                     torch_inputs(trial.case.inputs, int.from_bytes(os.urandom(4), "little")),
                 )
             run = partial(define_fusion(trial.case).execute, inputs)
+            taken: list[str] = []
+
+            def change(params: Params, trial: Trial = trial, taken: list[str] = taken) -> Params:
+                params = params if trial.change is None else trial.change(params)
+                taken.append(params_line(params))
+                return params
+
             try:
-                with _forcing(trial.change):
+                with _forcing(change):
                     verdict = verify(trial.case, run, inputs)
+                    if not taken:
+                        raise RuntimeError("no scheduler was asked: a kernel of earlier parameters ran")
                     trial.error = "" if verdict.is_right else f"WRONG: {verdict.text}"
                     trial.us = stopwatch.measure(run, milliseconds=rep_ms).median
             except Exception as error:
