@@ -23,8 +23,8 @@ from fuser.ir.print_fusion import definition_text
 from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.device import get_device
-from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.print_params import params_text
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 
 

@@ -52,9 +52,10 @@ from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.cost.kernel_ends import worth_ending
 from fuser.schedule.cost.reduction_steps import worth_steps
-from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
+from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks

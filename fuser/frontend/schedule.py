@@ -28,6 +28,7 @@ from fuser.runtime.array_view import ArrayView
 from fuser.runtime.device_choice import resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
 
@@ -180,12 +181,10 @@ def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) 
     if scheduler is None:
         return "this scheduler does not exist yet"
     answer = scheduler.accepts(fusion.ir_fusion)
-    if isinstance(answer, internal.Refused):
+    if isinstance(answer, Refused):
         return answer.reason
-    proposed = scheduler.propose(
-        fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound)
-    )
-    return proposed.reason if isinstance(proposed, internal.Refused) else None
+    proposed = scheduler.propose(fusion.ir_fusion, SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    return proposed.reason if isinstance(proposed, Refused) else None
 
 
 @short_traceback
@@ -206,10 +205,8 @@ def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: It
         )
     scheduler = scheduler_of(scheduler_type)
     assert scheduler is not None
-    proposed = scheduler.propose(
-        fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound)
-    )
-    if isinstance(proposed, internal.Refused):
+    proposed = scheduler.propose(fusion.ir_fusion, SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    if isinstance(proposed, Refused):
         raise SchedulingError(
             f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {proposed.reason}", location=caller_location()
         )

@@ -20,7 +20,8 @@ Sub-packages and files, the upper ones import the lower
     cost/           what a choice of threads, blocks and residency costs, and the choice of least time
     transforms/     verbs that several schedulers share
     analysis/       what the structure of a segment and the memory of its arguments say
-    params.py       segments, refusals, parameters; neighbours.py: parameters near those, for tuning; print_params.py
+    scheduler.py    what a scheduler is asked and answers; params.py: parameters
+    neighbours.py   parameters near those that are proposed, for tuning; print_params.py: parameters as text
 
 Stages
     A stage of a reduction segment is a pass over the full-size data between reductions that depend on each other. A

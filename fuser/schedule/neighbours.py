@@ -27,13 +27,11 @@ from fuser.schedule.params import (
     Params,
     PointwiseParams,
     ReductionParams,
-    Refused,
     ScanParams,
-    Scheduler,
-    SegmentInputs,
     ThreadReductionParams,
     TransposeParams,
 )
+from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 
 _P = TypeVar("_P", bound=Params)
 

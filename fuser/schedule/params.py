@@ -1,42 +1,12 @@
-"""What schedulers are asked and answer: segments, refusals and parameters."""
+"""What schedulers decide: parameters, from which a schedule follows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import Protocol, overload
+from typing import overload
 
-from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.facts import TensorDescriptor, planned_layout
-from fuser.ir.fusion import Fusion
-from fuser.ir.integers import Int
-from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-
-
-@record
-class Accepted:
-    """The structure of a segment suits a scheduler."""
-
-
-@record
-class Refused:
-    """It does not, for a reason in plain words."""
-
-    reason: str
-
-
-@record
-class SegmentInputs:
-    """Arguments of a segment: descriptors by tensor name, as kernels are planned for them (`planned_layout`), and the value of
-    an extent expression for them."""
-
-    tensors: Mapping[str, TensorDescriptor]
-    evaluate: Callable[[Int], int]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tensors", {name: planned_layout(t) for name, t in self.tensors.items()})
 
 
 class Reasons(Sequence[str]):
@@ -418,24 +388,3 @@ Params = (
     | ScanParams
 )
 ParamsClass = type[Params]
-
-
-class Scheduler(Protocol):
-    """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule.
-
-    `candidates` are what tuning measures: the proposal, then others, the likeliest first; none where the sizes are refused.
-    Those behind the proposal need not be lowered, nor fit.
-
-    params    the class of what `propose` answers
-    """
-
-    type: SchedulerType
-    params: ParamsClass
-
-    def accepts(self, segment: Fusion) -> Accepted | Refused: ...
-
-    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused: ...
-
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]: ...
-
-    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder: ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
-from fuser.schedule.params import Params, Scheduler
+from fuser.schedule.params import Params
+from fuser.schedule.scheduler import Scheduler
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
 from fuser.schedule.schedulers.expr_eval import ExprEvalScheduler
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler

@@ -22,8 +22,8 @@ from fuser.ir.memoized import memoized
 from fuser.ir.sub_fusion import sub_fusion
 from fuser.records import record
 from fuser.schedule.analysis.reads import displaced_intermediate
-from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler
 
 
 @record(eq=False)

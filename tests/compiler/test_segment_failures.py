@@ -186,7 +186,7 @@ def test_single_exprs_are_what_is_left(stage: str, monkeypatch: pytest.MonkeyPat
 
 def test_the_last_resort_is_an_error_where_proposals_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single expr that all schedulers refuse."""
-    from fuser.schedule.params import Refused
+    from fuser.schedule.scheduler import Refused
     from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 
     monkeypatch.setattr(PointwiseScheduler, "accepts", lambda *_: Refused("not today"))

@@ -11,7 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.scheduler import SegmentInputs
 
 Array = np.ndarray[Any, Any]
 Definition = Callable[[FusionDefinition, DataType], None]

@@ -19,7 +19,7 @@ from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import merge_axes, split_axis
 from fuser.ir.verify_schedule import structure_problems, verify_schedule
-from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from tests.random_schedules import generate
 

@@ -19,7 +19,8 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
 from fuser.schedule.cost.row_mappings import RowMapping, group_mappings, handed_out_mappings, row_mappings
 from fuser.schedule.cost.row_work import RowWork
-from fuser.schedule.params import InnerPersistentParams, Params, Refused
+from fuser.schedule.params import InnerPersistentParams, Params
+from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice

@@ -32,7 +32,7 @@ from fuser.schedule.cost.inner_outer_load import Load
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork
 from fuser.schedule.cost.rows_model import choose_pass_shape
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
 from tests.schedule.random_row_work import random_row_work
 

@@ -16,8 +16,9 @@ from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
 from fuser.ir.device_info import H200
 from fuser.schedule.neighbours import difference, neighbours
-from fuser.schedule.params import InnerOuterParams, NoOpParams, PointwiseParams, ReductionParams, SegmentInputs
+from fuser.schedule.params import InnerOuterParams, NoOpParams, PointwiseParams, ReductionParams
 from fuser.schedule.registry import scheduler_for
+from fuser.schedule.scheduler import SegmentInputs
 from fuser.simulator.device import SimulatorDevice
 from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED
 
@@ -65,7 +66,7 @@ def test_every_candidate_is_lowered_or_refused(name: str) -> None:
 def test_a_refusal_has_no_candidates() -> None:
     class Refusing:
         def propose(self, *_: object) -> Any:
-            from fuser.schedule.params import Refused
+            from fuser.schedule.scheduler import Refused
 
             return Refused("no")
 

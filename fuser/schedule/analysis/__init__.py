@@ -1,6 +1,6 @@
 """What the structure of a segment and the memory of its arguments say, before anything is decided.
 
-Imports of schedule/: params.py alone.
+Imports of schedule/: scheduler.py and params.py alone.
 
     reference.py            the tensor whose dims cover all others', on which the loops are decided
     reads.py                how a segment reads its inputs: at the indices of its loops, or displaced

@@ -19,13 +19,8 @@ from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
-from fuser.schedule.params import (
-    Access,
-    Aligned,
-    Peeled,
-    SegmentInputs,
-    Unaligned,
-)
+from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
+from fuser.schedule.scheduler import SegmentInputs
 
 ACCESS = 16
 """Bytes of the widest access."""

@@ -23,7 +23,7 @@ from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, owners_of_extents
 from fuser.schedule.analysis.reads import is_divisible
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.scheduler import SegmentInputs
 
 CELL_BYTES = 32
 """Most bytes of a cell: a sector, of which a slice leaves nothing unread, and two accesses of a thread."""

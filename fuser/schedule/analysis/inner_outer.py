@@ -23,7 +23,7 @@ from fuser.schedule.analysis.reference import (
     tangled_dims,
     uncovered,
 )
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 
 
 @record

@@ -13,7 +13,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.scheduler import SegmentInputs
 
 # The widest access of a thread to device memory in bytes, up to Hopper.
 ACCESS_BYTES = 16

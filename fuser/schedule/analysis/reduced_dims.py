@@ -20,7 +20,7 @@ from fuser.schedule.analysis.reference import (
     tangled_dims,
     uncovered,
 )
-from fuser.schedule.params import Accepted, Refused
+from fuser.schedule.scheduler import Accepted, Refused
 
 
 @memoized

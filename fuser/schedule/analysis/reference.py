@@ -10,7 +10,7 @@ from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.scheduler import SegmentInputs
 
 
 def resolving_graph(segment: Fusion) -> IterationGraph:

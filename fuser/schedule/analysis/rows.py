@@ -16,12 +16,8 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, leas
 from fuser.schedule.analysis.reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
-from fuser.schedule.params import (
-    Aligned,
-    Peeled,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import Aligned, Peeled
+from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
 @record(eq=False)

@@ -1,7 +1,7 @@
 """What a choice of threads, blocks and residency costs, and the choice that should take least time.
 
 Functions of sizes and of `DeviceInfo`. Each module chooses for one kind of mapping; the schedulers ask them.
-Imports of schedule/: analysis/, transforms/ and params.py.
+Imports of schedule/: analysis/, transforms/, scheduler.py and params.py.
 
 All mappings
     estimate.py             microseconds of what a mapping asks of the machine

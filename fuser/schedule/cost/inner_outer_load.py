@@ -24,7 +24,7 @@ from fuser.schedule.analysis.reference import (
     resolving_graph,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_pass import InnerOuterPass
 
 OWN_REGISTERS = 30

@@ -22,7 +22,8 @@ from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, 
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.reduction_space import ceil_div
-from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams, SegmentInputs
+from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
+from fuser.schedule.scheduler import SegmentInputs
 
 THREADS_OF_SM = 512
 """That have loads on their way at once in a kernel of statistics, whose blocks wait for no others."""

@@ -15,13 +15,7 @@ from fuser.schedule.analysis.cells import SizedSegment
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.params import (
-    Access,
-    Aligned,
-    Peeled,
-    PointwiseParams,
-    Unaligned,
-)
+from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
 
 BLOCK = 256
 """Threads of a block when there is plenty of work: a plain copy is best with it."""

@@ -16,11 +16,8 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument,
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.text_length import most_repeated
-from fuser.schedule.params import (
-    Access,
-    PointwiseParams,
-    SegmentInputs,
-)
+from fuser.schedule.params import Access, PointwiseParams
+from fuser.schedule.scheduler import SegmentInputs
 
 THREAD_BYTES = 32
 """Most bytes of one argument that a thread holds: two 16-byte accesses."""

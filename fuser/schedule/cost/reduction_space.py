@@ -20,7 +20,8 @@ from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_g
 from fuser.schedule.analysis.stages import as_defined, stage_levels
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
-from fuser.schedule.params import Aligned, SegmentInputs
+from fuser.schedule.params import Aligned
+from fuser.schedule.scheduler import SegmentInputs
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32

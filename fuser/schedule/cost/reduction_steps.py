@@ -47,14 +47,8 @@ from fuser.schedule.cost.reduction_mappings import ranked_reductions
 from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
 from fuser.schedule.cost.row_mappings import mapping_of, work_of
 from fuser.schedule.cost.row_work import row_work
-from fuser.schedule.params import (
-    Aligned,
-    InnerPersistentParams,
-    Params,
-    ReductionParams,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
 @record

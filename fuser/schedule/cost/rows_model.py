@@ -23,7 +23,7 @@ from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.columns_model import whole_grid_time
 from fuser.schedule.cost.inner_outer_load import Load
 from fuser.schedule.cost.occupancy import granted_registers
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 
 BLOCKS = (256, 512)
 """Threads that a block has at least, if there are rows for them."""

@@ -35,7 +35,6 @@ from fuser.schedule.analysis.stages import chained_reductions
 from fuser.schedule.cost.columns_in_registers import HeldShape
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
-    Accepted,
     ChainedParams,
     InnerPersistentParams,
     OuterPersistentParams,
@@ -43,9 +42,8 @@ from fuser.schedule.params import (
     ParamsClass,
     Reasons,
     ReductionParams,
-    Refused,
-    SegmentInputs,
 )
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler

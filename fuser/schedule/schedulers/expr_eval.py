@@ -15,7 +15,8 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import Accepted, ExprEvalParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.params import ExprEvalParams, Params, ParamsClass
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 
 BLOCK = 128
 """Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""

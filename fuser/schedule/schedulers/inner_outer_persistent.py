@@ -27,7 +27,8 @@ from fuser.schedule.cost.gradient_rows import SharedRows, choose_shared_rows
 from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer, kept_sizes, sum_registers
 from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.params import InnerOuterParams, Params, ParamsClass
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.columns_in_blocks import ColumnsPass
 from fuser.schedule.schedulers.rows_in_blocks import RowsPass
 

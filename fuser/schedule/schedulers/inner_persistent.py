@@ -36,17 +36,8 @@ from fuser.schedule.cost.persistent_rows import persistent_rows
 from fuser.schedule.cost.row_mappings import RowMapping, blocks_of, group_mappings, handed_out_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork, row_work
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import (
-    Accepted,
-    Aligned,
-    CooperativeGroups,
-    InnerPersistentParams,
-    Params,
-    ParamsClass,
-    Reasons,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass, Reasons
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.row_loops import schedule_rows
 
 

@@ -10,7 +10,8 @@ from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.views import view_chain
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import Accepted, NoOpParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.params import NoOpParams, Params, ParamsClass
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 
 
 def viewed_input(fusion: Fusion, tensor: Tensor) -> Tensor | None:

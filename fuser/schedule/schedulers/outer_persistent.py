@@ -34,15 +34,8 @@ from fuser.schedule.cost.persistent_rows import kept_bytes, stages_on_chip
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
 from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import (
-    Accepted,
-    OuterPersistentParams,
-    Params,
-    ParamsClass,
-    ReductionParams,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 

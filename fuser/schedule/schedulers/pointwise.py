@@ -24,15 +24,8 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import BLOCK, Choice
 from fuser.schedule.neighbours import difference, neighbours
-from fuser.schedule.params import (
-    Accepted,
-    Aligned,
-    Params,
-    ParamsClass,
-    PointwiseParams,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import Aligned, Params, ParamsClass, PointwiseParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.tile_loops import lacks_loop, tile_loops
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
 

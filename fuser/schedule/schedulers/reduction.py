@@ -18,7 +18,8 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.cost.reduction_mappings import ReductionMapping, ranked_reductions, reduction_reasons
 from fuser.schedule.cost.reduction_space import Reduction, find_reduction
 from fuser.schedule.neighbours import difference
-from fuser.schedule.params import Accepted, Params, ParamsClass, Reasons, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import Params, ParamsClass, Reasons, ReductionParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
 

@@ -40,9 +40,7 @@ from fuser.schedule.analysis.stages import (
     split_stages,
 )
 from fuser.schedule.cost.persistent_rows import in_two_passes
-from fuser.schedule.params import (
-    ReductionParams,
-)
+from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 

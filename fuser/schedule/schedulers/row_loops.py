@@ -9,11 +9,7 @@ from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
 from fuser.schedule.cost.persistent_rows import in_two_passes
-from fuser.schedule.params import (
-    Aligned,
-    InnerPersistentParams,
-    Peeled,
-)
+from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import cut_trips, merge_runs
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (

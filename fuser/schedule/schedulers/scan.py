@@ -39,15 +39,8 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster, block_time
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import (
-    Accepted,
-    Params,
-    ParamsClass,
-    Peeled,
-    Refused,
-    ScanParams,
-    SegmentInputs,
-)
+from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 # Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99

@@ -33,7 +33,8 @@ from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import Choice
 from fuser.schedule.cost.pointwise_space import LEAST_THREADS
 from fuser.schedule.neighbours import neighbours
-from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, ThreadReductionParams
+from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.tile_loops import lacks_loop, tile_loops
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 

@@ -22,16 +22,8 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.cost.reduction_space import power_of_two
 from fuser.schedule.neighbours import with_neighbours
-from fuser.schedule.params import (
-    Accepted,
-    Aligned,
-    Params,
-    ParamsClass,
-    Peeled,
-    Refused,
-    SegmentInputs,
-    TransposeParams,
-)
+from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, TransposeParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.schedulers.transpose_loops import schedule_transpose
 

@@ -19,10 +19,7 @@ from fuser.ir.fusion import Fusion, tensor_inputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.params import (
-    Peeled,
-    TransposeParams,
-)
+from fuser.schedule.params import Peeled, TransposeParams
 from fuser.schedule.schedulers.pointwise import reference_output
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
 

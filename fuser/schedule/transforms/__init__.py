@@ -1,6 +1,6 @@
 """Verbs and rewrites that several schedulers share: parts of a schedule, recorded in a `ScheduleBuilder`.
 
-Imports of schedule/: analysis/ and params.py.
+Imports of schedule/: analysis/, scheduler.py and params.py.
 
     vectorize.py         copies of arguments, splits into vectors, accesses of several elements
     tile_loops.py        blocks, threads, rows and elements of a pointwise kernel

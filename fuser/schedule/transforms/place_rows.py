@@ -14,11 +14,7 @@ from collections.abc import Iterable
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import tensor_inputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import (
-    Access,
-    Aligned,
-    InnerPersistentParams,
-)
+from fuser.schedule.params import Access, Aligned, InnerPersistentParams
 
 UNROLLED = 4
 """Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""

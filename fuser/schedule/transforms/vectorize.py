@@ -9,12 +9,7 @@ from fuser.ir.fusion import tensor_inputs, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reads import displaced_name, is_displaced
-from fuser.schedule.params import (
-    Access,
-    Aligned,
-    Peeled,
-    PointwiseParams,
-)
+from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 
 
 def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:

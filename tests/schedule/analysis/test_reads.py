@@ -18,8 +18,8 @@ from fuser.ir.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.layouts import row_major
 from fuser.schedule.analysis.reads import dims_only_read, displaced_intermediate, input_reads, read_width
-from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.registry import scheduler_of
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from tests.harness import check
 

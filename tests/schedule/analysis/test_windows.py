@@ -17,7 +17,8 @@ from fuser.ir.facts import ExtentWithin, TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.params import PointwiseParams, SegmentInputs
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 
 Float, BFloat16, Int = DataType.Float, DataType.BFloat16, DataType.Int

@@ -15,7 +15,8 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.columns_model import choose_group_shape
 from fuser.schedule.cost.gradient_rows import choose_shared_rows
 from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer
-from fuser.schedule.params import InnerOuterParams, SegmentInputs
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 
 H200 = DeviceInfo.preset("H200")

@@ -8,7 +8,7 @@ import pytest
 from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer, size_registers
-from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     Definition,
     arrays_for,

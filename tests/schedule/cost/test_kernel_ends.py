@@ -18,14 +18,8 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.params import (
-    InnerPersistentParams,
-    OuterPersistentParams,
-    Params,
-    PointwiseParams,
-    ReductionParams,
-    Refused,
-)
+from fuser.schedule.params import InnerPersistentParams, OuterPersistentParams, Params, PointwiseParams, ReductionParams
+from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.outer_persistent import OuterPersistentScheduler
 

@@ -19,14 +19,7 @@ from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.reduction_steps import Times, bursts_moved, times_of
-from fuser.schedule.params import (
-    Aligned,
-    InnerPersistentParams,
-    NoOpParams,
-    Params,
-    PointwiseParams,
-    ReductionParams,
-)
+from fuser.schedule.params import Aligned, InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
 
 D = DataType
 Array = np.ndarray[Any, Any]

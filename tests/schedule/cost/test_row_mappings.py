@@ -15,7 +15,7 @@ from fuser.schedule.cost.persistent_rows import persistent_rows
 from fuser.schedule.cost.row_mappings import CLUSTERS, RowMapping, clusters_of, mapping_of, row_mappings, work_of
 from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork, row_work
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 from tests.fusions.rows import (
     Definition,
     add_norm,

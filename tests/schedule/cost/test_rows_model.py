@@ -9,7 +9,7 @@ import pytest
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.cost.inner_outer_load import Load
 from fuser.schedule.cost.rows_model import choose_pass_shape, columns_of_block, pass_time
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 
 H200 = DeviceInfo.preset("H200")
 

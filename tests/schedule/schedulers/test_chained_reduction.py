@@ -22,13 +22,8 @@ from fuser.ir.kernel_accesses import stmt_reads
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.params import (
-    Accepted,
-    ChainedParams,
-    InnerPersistentParams,
-    Refused,
-    SegmentInputs,
-)
+from fuser.schedule.params import ChainedParams, InnerPersistentParams
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers import chained_reduction
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
 from fuser.schedule.segmentation import segment_fusion

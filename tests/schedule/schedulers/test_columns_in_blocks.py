@@ -15,7 +15,8 @@ from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.cost.inner_outer_load import Found, Load, find_inner_outer
-from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on

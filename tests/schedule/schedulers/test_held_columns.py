@@ -21,7 +21,8 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
 from fuser.schedule.cost import columns_in_registers
 from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape
-from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params, Refused
+from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
+from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice

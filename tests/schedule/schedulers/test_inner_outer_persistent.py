@@ -19,7 +19,8 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.inner_outer_load import find_inner_outer
-from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.segmentation import segment_fusion

@@ -19,7 +19,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import (
     MOST_EXPLAINED,

@@ -17,10 +17,7 @@ from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Store, VectorMove, wal
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.runtime import nvrtc
 from fuser.schedule.cost.row_mappings import RowMapping
-from fuser.schedule.params import (
-    InnerPersistentParams,
-    Peeled,
-)
+from fuser.schedule.params import InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (

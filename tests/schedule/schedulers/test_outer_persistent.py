@@ -20,7 +20,7 @@ from fuser.ir.print_kernel import print_kernel
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.params import Refused
+from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
 from fuser.schedule.segmentation import segment_fusion

@@ -19,13 +19,8 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost import pointwise_space
-from fuser.schedule.params import (
-    Aligned,
-    Peeled,
-    PointwiseParams,
-    SegmentInputs,
-    Unaligned,
-)
+from fuser.schedule.params import Aligned, Peeled, PointwiseParams, Unaligned
+from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice

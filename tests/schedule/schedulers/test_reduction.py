@@ -24,7 +24,8 @@ from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime import nvrtc
-from fuser.schedule.params import ReductionParams, SegmentInputs
+from fuser.schedule.params import ReductionParams
+from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
 from tests.harness import Lowered, run

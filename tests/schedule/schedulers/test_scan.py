@@ -21,15 +21,9 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import Allocate, Buffer, Kernel, walk
 from fuser.runtime import nvrtc
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import (
-    Aligned,
-    Peeled,
-    Refused,
-    ScanParams,
-    Scheduler,
-    SegmentInputs,
-)
+from fuser.schedule.params import Aligned, Peeled, ScanParams
 from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.scan import ScanScheduler, live_values
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice

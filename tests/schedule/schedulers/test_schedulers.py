@@ -14,15 +14,9 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import (
-    Accepted,
-    PointwiseParams,
-    ReductionParams,
-    Refused,
-    SegmentInputs,
-    Unaligned,
-)
+from fuser.schedule.params import PointwiseParams, ReductionParams, Unaligned
 from fuser.schedule.registry import SCHEDULERS, scheduler_of
+from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from tests.fusion_corpus import ALIGNED, CORPUS, case
 
 H200 = DeviceInfo.preset("H200")

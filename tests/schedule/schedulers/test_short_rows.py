@@ -14,14 +14,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.schedule.analysis.alignment import least_cut
-from fuser.schedule.params import (
-    Aligned,
-    InnerPersistentParams,
-    Params,
-    Peeled,
-    PointwiseParams,
-    Unaligned,
-)
+from fuser.schedule.params import Aligned, InnerPersistentParams, Params, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segmentation import segment_fusion

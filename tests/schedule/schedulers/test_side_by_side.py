@@ -15,7 +15,8 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.columns_model import side_by_side_time
 from fuser.schedule.cost.inner_outer_load import Load
-from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     Definition,

@@ -15,7 +15,8 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import H200
 from fuser.schedule.cost import pointwise_space
-from fuser.schedule.params import ReductionParams, Refused, SegmentInputs, ThreadReductionParams
+from fuser.schedule.params import ReductionParams, ThreadReductionParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import thread_reduction
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.thread_reduction import propose_by_thread

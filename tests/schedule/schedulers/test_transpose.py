@@ -25,14 +25,8 @@ from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, S
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
-from fuser.schedule.params import (
-    Access,
-    Aligned,
-    Peeled,
-    Refused,
-    SegmentInputs,
-    TransposeParams,
-)
+from fuser.schedule.params import Access, Aligned, Peeled, TransposeParams
+from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.transpose import TransposeScheduler
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.simulator.device import SimulatorDevice
