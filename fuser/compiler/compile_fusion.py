@@ -40,9 +40,9 @@ from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
-from fuser.schedule.cost.kernel_ends import KernelEnds
-from fuser.schedule.cost.reduction_steps import InSteps
-from fuser.schedule.segment import AcceptError, Segment, SizesRefused
+from fuser.schedule.cost.kernel_ends import KernelSplit
+from fuser.schedule.cost.reduction_steps import TwoKernelSplit
+from fuser.schedule.segment import AcceptError, Segment, SizeRefusal
 from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
@@ -60,16 +60,16 @@ def plan_fusion(
     what is better reduced in two steps, and where kernels had better end (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
-    last = dict(result for found in without if isinstance(found, InSteps) for result in found.last)
+    last = dict(result for found in without if isinstance(found, TwoKernelSplit) for result in found.last)
     if last:
         optimized = reduce_in_steps(optimized, last)
         recorder.stage("fusion.in_steps.py", lambda: definition_text(optimized))
-    ends = frozenset[str]().union(*(found.tensors for found in without if isinstance(found, KernelEnds)))
+    ends = frozenset[str]().union(*(found.tensors for found in without if isinstance(found, KernelSplit)))
     if ends:
         optimized = end_kernels(optimized, ends)
         recorder.stage("fusion.ends.py", lambda: definition_text(optimized))
     try:
-        segmented = segment_fusion(optimized, [found for found in without if isinstance(found, SizesRefused)])
+        segmented = segment_fusion(optimized, [found for found in without if isinstance(found, SizeRefusal)])
     except AcceptError as error:
         raise not_accepted(error) from error
     recorder.stage("segments.py", lambda: segments_text(segmented, reasons))

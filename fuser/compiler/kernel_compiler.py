@@ -50,8 +50,8 @@ from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
-from fuser.schedule.cost.kernel_ends import worth_ending
-from fuser.schedule.cost.reduction_steps import worth_steps
+from fuser.schedule.cost.kernel_ends import choose_kernel_split
+from fuser.schedule.cost.reduction_steps import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
@@ -242,10 +242,10 @@ class KernelCompiler:
         """`propose_uncut`; raises SizesRefusedError as well where the segment is better done by several kernels."""
         params = self.propose_uncut(segment, bound)
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
-        found = worth_steps(segment.fusion, params, inputs, self.target().info)
+        found = choose_two_kernels(segment.fusion, params, inputs, self.target().info)
         if found is not None:
             raise in_steps(segment.fusion, *found)
-        ends = worth_ending(segment.fusion, params, inputs, self.target().info)
+        ends = choose_kernel_split(segment.fusion, params, inputs, self.target().info)
         if ends is not None:
             raise ending(segment.fusion, *ends)
         return params

@@ -19,11 +19,11 @@ from fuser.errors import DefinitionError, FuserError, InputError, LaunchError, S
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.records import record
-from fuser.schedule.cost.kernel_ends import KernelEnds
-from fuser.schedule.cost.reduction_steps import InSteps
-from fuser.schedule.segment import AcceptError, SizesRefused
+from fuser.schedule.cost.kernel_ends import KernelSplit
+from fuser.schedule.cost.reduction_steps import TwoKernelSplit
+from fuser.schedule.segment import AcceptError, SizeRefusal
 
-Recut = SizesRefused | KernelEnds | InSteps
+Recut = SizeRefusal | KernelSplit | TwoKernelSplit
 """What an attempt has found of how the fusion should be cut."""
 
 _T = TypeVar("_T")
@@ -60,15 +60,15 @@ class SizesRefusedError(SchedulingError):
 
 def refused(segment: Fusion, by: Sequence[SchedulerType], why: str) -> SizesRefusedError:
     """Schedulers take a segment's structure, and none its sizes."""
-    return SizesRefusedError(_about(segment, why), frozenset(SizesRefused(t, _made(segment)) for t in by))
+    return SizesRefusedError(_about(segment, why), frozenset(SizeRefusal(t, _made(segment)) for t in by))
 
 
-def in_steps(segment: Fusion, steps: InSteps, why: str) -> SizesRefusedError:
+def in_steps(segment: Fusion, steps: TwoKernelSplit, why: str) -> SizesRefusedError:
     """The reductions of a segment are better done in two steps, and it is cut there."""
     return SizesRefusedError(_about(segment, why), frozenset((steps,)))
 
 
-def ending(segment: Fusion, ends: KernelEnds, why: str) -> SizesRefusedError:
+def ending(segment: Fusion, ends: KernelSplit, why: str) -> SizesRefusedError:
     """A segment had better be several kernels."""
     return SizesRefusedError(_about(segment, why), frozenset((ends,)))
 
@@ -93,13 +93,13 @@ def failed(
         written = getattr(error, "reproducer", None)
         return written or write_segment_reproducer(why, segment, scheduler, bound)
 
-    refusals = frozenset((SizesRefused(scheduler, _made(segment), parts=2),))
+    refusals = frozenset((SizeRefusal(scheduler, _made(segment), parts=2),))
     return SizesRefusedError(_about(segment, why), refusals, Failure(error, reproduce))
 
 
 def too_large(segment: Fusion, scheduler: SchedulerType, why: str, parts: int) -> SizesRefusedError:
     """A kernel for all of a segment asks more than there is; the scheduler may take one of so many parts."""
-    refusals = frozenset((SizesRefused(scheduler, _made(segment), max(2, parts)),))
+    refusals = frozenset((SizeRefusal(scheduler, _made(segment), max(2, parts)),))
     return SizesRefusedError(_about(segment, why), refusals)
 
 

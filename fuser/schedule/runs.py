@@ -21,10 +21,10 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.segment import Segment, SizesRefused, accepted_segment, choose_scheduler, segment_of
+from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, choose_scheduler, segment_of
 
 
-def runs_in_order(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> list[Segment]:
+def runs_in_order(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizeRefusal]) -> list[Segment]:
     """Segments of exprs taken in order, each as long as some scheduler accepts it."""
     segments: list[Segment] = []
     start = 0
@@ -60,7 +60,7 @@ def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> 
     return min(range(end, start + (end - start) // 2, -1), key=handed_over)
 
 
-def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]) -> int:
+def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizeRefusal]) -> int:
     """End of the longest run from `start` found by doubling, then halving the last step."""
 
     def works(end: int) -> bool:
@@ -78,7 +78,7 @@ def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: C
 
 
 def _run_apart(
-    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]
+    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizeRefusal]
 ) -> tuple[list[Segment], int]:
     """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
     if not without:
@@ -91,7 +91,7 @@ def _run_apart(
     return (independent_segments(fusion, run, without) if scheduler is not fitting else []), end
 
 
-def independent_segments(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+def independent_segments(fusion: Fusion, run: Fusion, without: Collection[SizeRefusal]) -> list[Segment]:
     """A segment for each lot of outputs of a run of exprs that share only cheap values, if schedulers take all; else nothing.
 
     None needs what another makes, so that they run two by two, side by side. `run`: the whole fusion, or a part of it.

@@ -56,7 +56,7 @@ class Segment:
 
 
 @record
-class SizesRefused:
+class SizeRefusal:
     """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes.
 
     parts   it may take a segment with one part of that many of these tensors. 2 where a stage failed on all of them: what it
@@ -97,7 +97,7 @@ def forced_boundary(fusion: Fusion) -> Tensor | None:
 
 
 def choose_scheduler(
-    fusion: Fusion, without: Collection[SizesRefused] = ()
+    fusion: Fusion, without: Collection[SizeRefusal] = ()
 ) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
     """The first scheduler that accepts, and the refusals of those before it (of all, if none does).
 
@@ -108,7 +108,7 @@ def choose_scheduler(
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     reshape = next((e for e in fusion.tensor_exprs if isinstance(e, Reshape)), None)
-    unfit = unfit_for(fusion, without)
+    unfit = schedulers_to_skip(fusion, without)
     for scheduler in SCHEDULERS:
         if reshape is not None and scheduler.type is not SchedulerType.no_op:
             refusals.append(
@@ -136,7 +136,7 @@ def _refused_by_all(fusion: Fusion) -> str | None:
     return None
 
 
-def unfit_for(fusion: Fusion, without: Collection[SizesRefused]) -> frozenset[SchedulerType]:
+def schedulers_to_skip(fusion: Fusion, without: Collection[SizeRefusal]) -> frozenset[SchedulerType]:
     """Schedulers that are not to be asked about a fusion."""
     if not without:
         return frozenset()
@@ -166,18 +166,20 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
 
 
 def accepted_segment(
-    part: Fusion, extents: tuple[Symbol, ...], without: Collection[SizesRefused] = ()
+    part: Fusion, extents: tuple[Symbol, ...], without: Collection[SizeRefusal] = ()
 ) -> Segment | None:
     """The segment that a fusion is as a whole, if some scheduler accepts it."""
     scheduler, why = choose_scheduler(part, without)
-    return None if scheduler is None else Segment(part, scheduler, why, extents, unfit=unfit_for(part, without))
+    return (
+        None if scheduler is None else Segment(part, scheduler, why, extents, unfit=schedulers_to_skip(part, without))
+    )
 
 
-def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> Segment:
+def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizeRefusal]) -> Segment:
     """The segment of some exprs; who takes it may be the last resort. SchedulingError if that does not either."""
     part, extents = sub_fusion(fusion, exprs)
     scheduler, why = choose_scheduler(part, without)
-    if scheduler is None and LAST_RESORT.type not in unfit_for(part, without):
+    if scheduler is None and LAST_RESORT.type not in schedulers_to_skip(part, without):
         answer = LAST_RESORT.accepts(part)
         scheduler = LAST_RESORT if not isinstance(answer, Refused) else None
     if scheduler is None:
@@ -186,4 +188,4 @@ def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[
             + "; ".join(f"{t.name}: {reason}" for t, reason in why),
             location=tensor_outputs(exprs[0])[0].location,
         )
-    return Segment(part, scheduler, why, extents, unfit=unfit_for(part, without))
+    return Segment(part, scheduler, why, extents, unfit=schedulers_to_skip(part, without))

@@ -27,11 +27,11 @@ from fuser.ir.library_regions import has_calls, parts_of
 from fuser.ir.live_order import exprs_below
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.records import record
-from fuser.schedule.analysis.reduced_dims import is_repeated
+from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
 from fuser.schedule.cuts import cut_fusion
 from fuser.schedule.registry import LAST_RESORT
 from fuser.schedule.runs import depth_first, independent_segments, runs_in_order
-from fuser.schedule.segment import Segment, SizesRefused, accepted_segment, segment_of
+from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, segment_of
 from fuser.schedule.view_segments import returned_views, view_segment, views_of_inputs, views_of_results
 
 
@@ -43,7 +43,7 @@ class SegmentedFusion:
     segments: tuple[Segment, ...]
 
 
-def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> SegmentedFusion:
+def segment_fusion(fusion: Fusion, without: Collection[SizeRefusal] = ()) -> SegmentedFusion:
     """Segments of a fusion. `without`: refusals of the sizes at hand.
 
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
@@ -80,7 +80,7 @@ def _with_extents(segment: Segment, extents: Sequence[Symbol]) -> Segment:
     return replace(segment, extent_inputs=(*segment.extent_inputs, *more)) if more else segment
 
 
-def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> SegmentedFusion:
+def _segments_between(fusion: Fusion, without: Collection[SizeRefusal]) -> SegmentedFusion:
     """Segments of a fusion without library calls."""
     views = returned_views(fusion) | views_of_inputs(fusion)
     after = views_of_results(fusion)
@@ -124,7 +124,7 @@ def _has_unread_inputs(fusion: Fusion) -> bool:
     return not used.issuperset(fusion.input_tensors)
 
 
-def _cut(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+def _cut(fusion: Fusion, without: Collection[SizeRefusal]) -> list[Segment]:
     """Segments of what no scheduler takes whole: cut where levels end, or in order where that makes fewer kernels.
 
     Of two ways with as many kernels the one in which more are co-resident.
@@ -170,7 +170,7 @@ def _smaller_reductions(fusion: Fusion, exprs: Collection[TensorExpr]) -> frozen
         below[e] = own.union(*(below[d] for d in needed if d in below))
     reductions = [e for e in exprs if isinstance(e, Reducing)]
     largest = max((below[e] for e in reductions), key=len, default=frozenset())
-    smaller = [e for e in reductions if below[e] < largest or is_repeated(graph, e.input)]
+    smaller = [e for e in reductions if below[e] < largest or has_broadcast_reduced_dim(graph, e.input)]
     results = [t for e in smaller for t in tensor_outputs(e)]
     needed_by_them = set(exprs_below(results, fusion.definitions))
     return frozenset(e for e in exprs if e in needed_by_them)

@@ -16,7 +16,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.live_order import exprs_below
 from fuser.ir.views import ViewExpr, view_chain
-from fuser.schedule.schedulers.no_op import viewed_input
+from fuser.schedule.schedulers.no_op import view_source
 from fuser.schedule.segment import Segment, accepted_segment
 
 
@@ -50,7 +50,7 @@ def returned_views(fusion: Fusion) -> frozenset[Tensor]:
     """Outputs that are views of inputs, where there are others that are not."""
     updating = {o.tensor for o in fusion.outputs if o.alias_of is not None}
     shown = {t for t in fusion.output_tensors if t not in updating and t not in fusion.input_tensors}
-    views = frozenset(t for t in shown if viewed_input(fusion, t) is not None)
+    views = frozenset(t for t in shown if view_source(fusion, t) is not None)
     return views if updating or views != shown else frozenset()
 
 

@@ -68,7 +68,7 @@ def test_rows_and_columns(
     define: inner_outer.Definition, dtype: DataType, rows: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As one kernel: two are test_side_by_side.py's.
-    monkeypatch.setattr(inner_outer_persistent, "can_be_apart", lambda _: False)
+    monkeypatch.setattr(inner_outer_persistent, "can_split_rows_and_columns", lambda _: False)
     if define is inner_outer.moments_both_ways and length > 2048:
         pytest.skip("its rows are three times as long, and do not fit on chip")
     arrays = inner_outer.arrays_for(define, rows, length, dtype)

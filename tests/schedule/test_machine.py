@@ -27,11 +27,11 @@ from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost import columns_model, scan_model
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.gradient_rows import shared_rows_time
-from fuser.schedule.cost.inner_outer_load import Load
+from fuser.schedule.cost.gradient_rows import shared_memory_time
+from fuser.schedule.cost.inner_outer_load import GradientRowCost
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork
-from fuser.schedule.cost.rows_model import choose_pass_shape
+from fuser.schedule.cost.rows_model import choose_row_split
 from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
 from tests.schedule.random_row_work import random_row_work
@@ -79,8 +79,8 @@ def is_cluster(m: RowMapping) -> bool:
 ROWS = random_row_work(random.Random(0), rows=2, length=1_000_012, is_double=False, is_misaligned=False)
 DOUBLES_OF_ROWS = random_row_work(random.Random(1), rows=20, length=50_003, is_double=True, is_misaligned=True)
 FEW_ROWS = random_row_work(random.Random(2), rows=2, length=65536, is_double=False, is_misaligned=False)
-LOAD = Load(4, 6, row_registers=4, held_registers=12, kept_registers=0, sums=2, read_sizes=(2, 2))
-DOUBLES = Load(
+LOAD = GradientRowCost(4, 6, row_registers=4, held_registers=12, kept_registers=0, sums=2, read_sizes=(2, 2))
+DOUBLES = GradientRowCost(
     16, 24, row_registers=8, held_registers=16, kept_registers=4, sums=2, statistics=2, is_double=True, operations=24
 )
 
@@ -90,16 +90,18 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows of Doubles over a cluster": lambda d: fastest(DOUBLES_OF_ROWS, d, is_cluster),
     "few rows": lambda d: fastest(FEW_ROWS, d),
     "many rows": lambda d: fastest(replace(FEW_ROWS, rows=50_000, length=3072), d),
-    "gradients over a cluster": lambda d: columns_model.choose_cluster_shape(3072, 8, 4, LOAD, d),
-    "gradients over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 4, LOAD, d),
-    "gradients of Doubles over the grid": lambda d: columns_model.choose_group_shape(250_003, 3, 1, DOUBLES, d),
-    "gradients by two kernels": lambda d: columns_model.side_by_side_time(257, 9000, 1, DOUBLES, d),
-    "gradients in registers": lambda d: choose_pass_shape(4096, 16384, 4, LOAD, d),
-    "gradients of Doubles in registers": lambda d: choose_pass_shape(64, 100_003, 2, DOUBLES, d),
-    "gradients in shared memory": lambda d: shared_rows_time(7168, 4000, LOAD, d),
-    "scans": lambda d: scan_model.best_cluster(scan_model.SharedRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d),
+    "gradients over a cluster": lambda d: columns_model.choose_gradient_cluster(3072, 8, 4, LOAD, d),
+    "gradients over the grid": lambda d: columns_model.choose_gradient_grid(250_003, 3, 4, LOAD, d),
+    "gradients of Doubles over the grid": lambda d: columns_model.choose_gradient_grid(250_003, 3, 1, DOUBLES, d),
+    "gradients by two kernels": lambda d: columns_model.two_kernel_time(257, 9000, 1, DOUBLES, d),
+    "gradients in registers": lambda d: choose_row_split(4096, 16384, 4, LOAD, d),
+    "gradients of Doubles in registers": lambda d: choose_row_split(64, 100_003, 2, DOUBLES, d),
+    "gradients in shared memory": lambda d: shared_memory_time(7168, 4000, LOAD, d),
+    "scans": lambda d: scan_model.choose_scan_cluster(
+        scan_model.ClusterScanRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d
+    ),
 }
-TIMES = ("time", "microseconds")
+TIMES = ("time", "time_us")
 
 
 @pytest.mark.parametrize("model", MODELS)

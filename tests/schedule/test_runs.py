@@ -11,7 +11,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion import Fusion
 from fuser.schedule import segment as segment_module
-from fuser.schedule.segment import SizesRefused
+from fuser.schedule.segment import SizeRefusal
 from fuser.schedule.segmentation import segment_fusion
 from tests.schedule.segments import POINTWISE, types
 
@@ -34,7 +34,7 @@ def test_scheduler_queries_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> N
     queries = 0
     real = segment_module.choose_scheduler
 
-    def count(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Any:
+    def count(fusion: Fusion, without: Collection[SizeRefusal] = ()) -> Any:
         nonlocal queries
         queries += 1
         return real(fusion, without)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.ir.fusion import tensor_outputs
 from fuser.schedule.registry import SCHEDULERS
-from fuser.schedule.segment import SizesRefused, choose_scheduler
+from fuser.schedule.segment import SizeRefusal, choose_scheduler
 from fuser.schedule.segmentation import segment_fusion
 from tests.schedule.segments import NO_OP, PERSISTENT, fusion_named, types
 
@@ -22,10 +22,10 @@ def test_who_refused_the_sizes_of_a_segment_is_not_asked_about_its_exprs() -> No
     fusion = fusion_named("softmax")
     whole = frozenset(t.name for e in fusion.tensor_exprs for t in tensor_outputs(e))
     assert types(segment_fusion(fusion)) == [PERSISTENT]
-    elsewhere = SizesRefused(PERSISTENT, frozenset(["t1000"]))
+    elsewhere = SizeRefusal(PERSISTENT, frozenset(["t1000"]))
     assert types(segment_fusion(fusion, [elsewhere])) == [PERSISTENT]
     for refused in (whole, frozenset([fusion.output_tensors[0].name])):
-        scheduler, refusals = choose_scheduler(fusion, [SizesRefused(PERSISTENT, refused)])
+        scheduler, refusals = choose_scheduler(fusion, [SizeRefusal(PERSISTENT, refused)])
         assert scheduler is not None
         assert scheduler.type not in (NO_OP, PERSISTENT)
         assert "it does not take the sizes of a segment with some of these exprs" in dict(refusals)[PERSISTENT]

@@ -44,7 +44,7 @@ def insert_grid_barriers(body: tuple[Stmt, ...], crossing: AbstractSet[str]) -> 
         return GridBarrier(ZERO, ZERO, reason)
 
     made = insert_barriers(body, Level(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
-    return _numbered(made, ZERO, passes(made))
+    return _numbered(made, ZERO, count_grid_barriers(made))
 
 
 def _diverges(stmt: Stmt) -> bool:
@@ -53,7 +53,7 @@ def _diverges(stmt: Stmt) -> bool:
     return isinstance(stmt, If)
 
 
-def passes(body: Sequence[Stmt]) -> Int:
+def count_grid_barriers(body: Sequence[Stmt]) -> Int:
     """How many grid barriers a block passes in a body."""
     count: Int = ZERO
     for stmt in body:
@@ -61,7 +61,7 @@ def passes(body: Sequence[Stmt]) -> Int:
             count = count + 1
         elif isinstance(stmt, For):
             # Loops around barriers are those of loop nests: from 0 in steps of 1.
-            count = count + passes(stmt.body) * stmt.stop
+            count = count + count_grid_barriers(stmt.body) * stmt.stop
     return count
 
 
@@ -73,7 +73,7 @@ def _numbered(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ..
             result.append(GridBarrier(before, total, stmt.reason))
             before = before + 1
             continue
-        inside = passes(stmt.body) if isinstance(stmt, For) else ZERO
+        inside = count_grid_barriers(stmt.body) if isinstance(stmt, For) else ZERO
         if isinstance(stmt, For) and inside is not ZERO:
             assert stmt.start is ZERO
             assert stmt.step is ONE

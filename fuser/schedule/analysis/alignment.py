@@ -38,7 +38,7 @@ INSTRUCTIONS_OF_CUT = 14
 """Of an element of a vector that is cut, beyond those of one that is not: its test, a branch and an access of its own."""
 
 
-def least_cut(vector: int) -> int:
+def min_peeled_length(vector: int) -> int:
     """Elements of a row from which on cutting its first and last vector costs less than reading it element by element.
 
     Both ends run through the code for cut vectors, which other lanes wait for: 2 * vector elements of a warp. What is saved are
@@ -102,7 +102,7 @@ def choose_accesses(
     own = [o.tensor for o in segment.outputs if o.alias_of is None and o.tensor.name in outputs]
     if any(_is_parted(graph, t, row) for t in own):
         return RowAccesses(vector, vectorized)
-    to = row_to_follow(arguments, row, sizes, limit, outputs)
+    to = choose_peel_reference(arguments, row, sizes, limit, outputs)
     if isinstance(to, Unaligned) and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
         to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
     if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
@@ -169,7 +169,7 @@ def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> b
     return any(g not in row for g in groups[first:])
 
 
-def row_to_follow(
+def choose_peel_reference(
     arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
 ) -> Unaligned | Peeled | None:
     """Where a row is cut, so that all stores of whole vectors are aligned; None where there are no such places."""
@@ -240,7 +240,7 @@ def _is_dense(argument: Argument) -> bool:
     return True
 
 
-def one_run(
+def contiguous_suffix(
     graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
 ) -> Sequence[Group]:
     """The fastest dims of a row (slowest first) whose elements follow one another in every input that has all of its dims."""

@@ -18,10 +18,10 @@ from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
 from fuser.schedule.analysis.reference import (
+    cross_thread_dim,
+    dim_conflict,
     dim_groups,
-    squeezed_dim,
-    tangled_dims,
-    uncovered,
+    find_uncovered_tensor,
 )
 from fuser.schedule.scheduler import Refused
 
@@ -44,7 +44,7 @@ class InnerOuter:
 
 
 @memoized
-def choices_of(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
+def row_orientations(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
     """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
     found = (inner_outer_of(segment, graph, first=first) for first in (True, False))
     return tuple(s for s in found if isinstance(s, InnerOuter))
@@ -68,10 +68,10 @@ def inner_outer_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> In
     for t in results:
         if {g for g in dim_groups(graph, t) if not g.is_broadcast} != along | others:
             return Refused(f"{t.name} is reduced from less than the whole iteration space")
-    missing = uncovered(graph, row[0], segment)
+    missing = find_uncovered_tensor(graph, row[0], segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {row[0].name} does not have")
-    tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, along | others)
+    tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, along | others)
     if tangled is not None:
         return Refused(tangled)
     inner_outer = InnerOuter(row[0], along, others, row, column)

@@ -13,12 +13,12 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.schedule.analysis.reference import (
     concrete_dims,
+    cross_thread_dim,
+    dim_conflict,
     dim_groups,
-    lacking_output,
+    find_output_missing_dim,
+    find_uncovered_tensor,
     resolving_graph,
-    squeezed_dim,
-    tangled_dims,
-    uncovered,
 )
 from fuser.schedule.scheduler import Accepted, Refused
 
@@ -56,23 +56,23 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
         result = tensor_outputs(e)[0]
         if reduced_groups(graph, result) != reduced:
             return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
-    missing = uncovered(graph, reference, segment)
+    missing = find_uncovered_tensor(graph, reference, segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-    repeated = next((e.input for e in reductions if is_repeated(graph, e.input)), None)
+    repeated = next((e.input for e in reductions if has_broadcast_reduced_dim(graph, e.input)), None)
     if repeated is not None:
         return Refused(f"{repeated.name} would be reduced again for each index of a dimension that it lacks")
     kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
-    lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
+    lacking = find_output_missing_dim(graph, segment, kept) or _partial_output(graph, segment, reduced)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-    tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, dim_groups(graph, reference))
+    tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, dim_groups(graph, reference))
     if tangled is not None:
         return Refused(tangled)
     return Accepted()
 
 
-def is_repeated(graph: IterationGraph, source: Tensor) -> bool:
+def has_broadcast_reduced_dim(graph: IterationGraph, source: Tensor) -> bool:
     """Whether a dim of one element of what is reduced is a dim of more in another tensor of the segment.
 
     The loops over that dim would hold the reduction: its source would be read once for each of their iterations.

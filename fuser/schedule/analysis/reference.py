@@ -23,7 +23,7 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
     return [graph.group(d) for d in tensor.logical]
 
 
-def uncovered(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
+def find_uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
     """A tensor with a dim of more than one element that the reference lacks, or None.
 
     The dims over which an earlier segment reduced an input are over: no loop of this one runs over them. Nor do loops run over
@@ -38,7 +38,7 @@ def uncovered(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tens
     return None
 
 
-def lacking_output(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+def find_output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
     """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
 
     Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
@@ -69,7 +69,7 @@ def ambiguous_dim(segment: Fusion) -> Tensor | None:
     )
 
 
-def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
+def dim_conflict(segment: Fusion, graph: IterationGraph) -> str | None:
     """Why the dims of a segment cannot each be one loop, or None if they can. `graph`: the resolving view."""
     if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
         return "a tensor has one dimension twice"
@@ -77,7 +77,7 @@ def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
     return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
 
 
-def squeezed_dim(
+def cross_thread_dim(
     segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
 ) -> str | None:
     """Why the threads that share some dims may need elements of one another: a tensor without such a dim is read from one that

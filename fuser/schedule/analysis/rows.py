@@ -12,7 +12,7 @@ from fuser.ir.fusion import Fusion, IterDomain
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
@@ -44,16 +44,16 @@ class Rows:
     reads: list[InputRead]
     is_single: bool
     accesses: RowAccesses
-    inside: int
-    cut: int
+    element_stride: int
+    missing_elements: int
     loaded: int
     moved: int
 
-    def placed(self, device: DeviceInfo) -> tuple[str, ...]:
+    def aligned_shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
         """Names of the row tensors if all can lie in shared memory; else none."""
-        return () if not isinstance(self.accesses.access, Aligned) else self.placed_anywhere(device)
+        return () if not isinstance(self.accesses.access, Aligned) else self.shared_row_tensors(device)
 
-    def placed_anywhere(self, device: DeviceInfo) -> tuple[str, ...]:
+    def shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
         """The same of rows that begin anywhere, too.
 
         Those of `reads` that have a part of a row only are none of them: several threads, or blocks, need the same element,
@@ -99,7 +99,7 @@ def _reads_along(
     return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
 
 
-def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows | Refused:
+def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 1) -> Rows | Refused:
     """The rows of a segment, with at most `inside` elements, of other rows, from one element of a row to the next."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
@@ -109,7 +109,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     extent = {g: inputs.evaluate(g.extent) for g in groups}
     within = list(itertools.takewhile(lambda d: groups[d] not in reduced, reversed(order)))
     pitch = math.prod(extent[groups[d]] for d in within)
-    if within and (inside == 1 or pitch > inside or len(within) == len(order)):
+    if within and (max_element_stride == 1 or pitch > max_element_stride or len(within) == len(order)):
         return Refused("the fastest dim is not reduced")
     length = math.prod(extent[g] for g in groups if g in reduced)
     rows = math.prod(extent[g] for g in groups if g not in reduced)
@@ -125,7 +125,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows |
     fastest = groups[order[-1 - len(within)]]
     limit = vector_limit(segment, graph, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
+    accesses = choose_accesses(graph, segment, row, inputs, limit, least=min_peeled_length(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.

@@ -73,7 +73,7 @@ def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
 
 
 @memoized
-def as_defined(segment: Fusion) -> ScheduleBuilder:
+def unscheduled(segment: Fusion) -> ScheduleBuilder:
     """A schedule without verbs, for questions about the segment itself. Nobody may change it."""
     builder = ScheduleBuilder(segment)
     # Several threads may ask: the groups of its dims are there before the first one does.
@@ -156,7 +156,7 @@ def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]
 
 
 @record
-class Kept:
+class PersistentBuffer:
     """A full-size value that stays on chip from the stage that computes it to the last that needs it."""
 
     name: str
@@ -166,7 +166,7 @@ class Kept:
 
 def split_stages(
     builder: ScheduleBuilder, keep: Callable[[str], bool] = lambda name: False
-) -> tuple[tuple[Kept, ...], dict[str, list[str]]]:
+) -> tuple[tuple[PersistentBuffer, ...], dict[str, list[str]]]:
     """Recompute full-size values that several stages need, once per further stage, but for those to keep.
 
     Returns what is kept, and the second computations of the others by name.
@@ -187,12 +187,12 @@ def split_stages(
 
 def _plan_stages(
     builder: ScheduleBuilder, keep: Callable[[str], bool]
-) -> tuple[tuple[Kept, ...], dict[str, int], dict[str, list[int]]]:
+) -> tuple[tuple[PersistentBuffer, ...], dict[str, int], dict[str, list[int]]]:
     """What is kept between stages, the stage of each tensor, and the further stages of those computed again, last first."""
     level = stage_levels(builder)
     wide, _ = _full_size(builder)
     stage: dict[str, int] = dict(level)
-    kept: list[Kept] = []
+    kept: list[PersistentBuffer] = []
     again: dict[str, list[int]] = {}
     order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     for name in reversed(order):
@@ -208,13 +208,13 @@ def _plan_stages(
         first, *later = sorted(needed)
         stage[name] = first
         if later and keep(name):
-            kept.append(Kept(name, first, later[-1]))
+            kept.append(PersistentBuffer(name, first, later[-1]))
         elif later:
             again[name] = later
     return tuple(kept), stage, again
 
 
-def first_stages(builder: ScheduleBuilder) -> dict[str, int]:
+def defining_stages(builder: ScheduleBuilder) -> dict[str, int]:
     """The stage in which each full-size value is first computed, or read."""
     return _plan_stages(builder, lambda name: False)[1]
 
@@ -231,7 +231,7 @@ def keep_stages(
     few_registers: bool = False,
     inputs_only: bool = False,
     anew: Callable[[str], bool] = lambda _: False,
-) -> tuple[Kept, ...]:
+) -> tuple[PersistentBuffer, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
     See `kept_between`. What is to be `anew` is read, or computed, in each stage whatever that takes.
@@ -242,7 +242,7 @@ def keep_stages(
 
 def kept_between(
     builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
-) -> tuple[Kept, ...]:
+) -> tuple[PersistentBuffer, ...]:
     """What `keep_stages` would keep; it changes nothing.
 
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes

@@ -38,7 +38,7 @@ MOST_COLUMNS = 256
 
 
 @record
-class HeldColumns:
+class RegisterColumns:
     """What is reduced, and what a thread has of it.
 
     rows, columns   elements of a reduction, and reductions
@@ -70,11 +70,11 @@ class HeldColumns:
 
 
 @record
-class HeldShape:
+class RegisterColumnShape:
     """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each; how many `blocks`
     of them there are, how many an SM has at once, and the microseconds that all of them should take. `held`: what is held."""
 
-    held: HeldColumns
+    held: RegisterColumns
     across: int
     along: int
     sharing: int
@@ -83,10 +83,12 @@ class HeldShape:
     registers: int
     blocks: int
     resident: int
-    time: float
+    time_us: float
 
 
-def choose_held_shape(held: HeldColumns, most: int, device: DeviceInfo, *, may_share: bool = False) -> HeldShape | None:
+def choose_register_shape(
+    held: RegisterColumns, most: int, device: DeviceInfo, *, may_share: bool = False
+) -> RegisterColumnShape | None:
     """The shape that should take least time; None where no block or cluster holds all rows of its columns.
 
     most        elements of a thread for which its text is short enough
@@ -94,10 +96,10 @@ def choose_held_shape(held: HeldColumns, most: int, device: DeviceInfo, *, may_s
     """
     sharing = [n for n in CLUSTERS if n == 1 or (may_share and device.clusters(n) >= 1)]
     shapes = (shape for n in sharing for shape in _shapes(held, n, most, device))
-    return min(shapes, key=lambda shape: shape.time, default=None)
+    return min(shapes, key=lambda shape: shape.time_us, default=None)
 
 
-def _shapes(held: HeldColumns, sharing: int, most: int, device: DeviceInfo) -> Iterator[HeldShape]:
+def _shapes(held: RegisterColumns, sharing: int, most: int, device: DeviceInfo) -> Iterator[RegisterColumnShape]:
     vector = held.vector
     while vector >= 1:
         accesses = ceil_div(held.columns, vector)
@@ -118,8 +120,8 @@ def _shapes(held: HeldColumns, sharing: int, most: int, device: DeviceInfo) -> I
 
 
 def _shape(
-    held: HeldColumns, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
-) -> HeldShape | None:
+    held: RegisterColumns, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
+) -> RegisterColumnShape | None:
     threads = across * along
     if threads % WARP:
         return None
@@ -134,11 +136,11 @@ def _shape(
     blocks = ceil_div(held.columns, across * vector) * sharing
     work = _work(held, across, along, sharing, batch, vector, blocks, resident, device)
     time = total_time(work, device) + held.ending * min(blocks, device.sm_count * resident)
-    return HeldShape(held, across, along, sharing, batch, vector, granted, blocks, resident, time)
+    return RegisterColumnShape(held, across, along, sharing, batch, vector, granted, blocks, resident, time)
 
 
 def _work(
-    held: HeldColumns,
+    held: RegisterColumns,
     across: int,
     along: int,
     sharing: int,
@@ -177,7 +179,7 @@ def _work(
     )
 
 
-def over_grid_time(held: HeldColumns, sharing: int, device: DeviceInfo) -> float:
+def over_grid_time(held: RegisterColumns, sharing: int, device: DeviceInfo) -> float:
     """Of `sharing` blocks of the whole grid that have rows of the same columns: once they have read them, they leave what they
     found in device memory, wait, and read what all have left. Statistics are taken in one pass."""
     moving = held.rows * held.columns * held.moved / device.memory_rate

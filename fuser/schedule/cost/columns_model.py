@@ -18,7 +18,7 @@ from functools import lru_cache
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.inner_outer_load import Load, size_registers
+from fuser.schedule.cost.inner_outer_load import GradientRowCost, size_registers
 from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS
 
 OF_NEXT_ROW = 350
@@ -89,7 +89,7 @@ SHARED_BYTES = 64 * 1024
 
 
 @record
-class ClusterShape:
+class GradientClusterShape:
     """How rows are spread: see `InnerOuterParams`. `time` is what they should take."""
 
     vector: int
@@ -100,35 +100,35 @@ class ClusterShape:
     side_by_side: int
     rows: int
     registers: int
-    time: float
+    time_us: float
 
 
-def side_by_side_time(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> float:
+def two_kernel_time(length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo) -> float:
     """What two kernels should take, one for the rows and one for the columns, that run side by side."""
     # The second one begins while the first one waits, and has a cluster or the last of its blocks to join what there is.
     base = device.launch + 2 * device.first_to_last + device.cluster_start
-    base += OF_DOUBLE_PAIRS * device.cycle if load.is_double else 0.0
+    base += OF_DOUBLE_PAIRS * device.cycle if cost.is_double else 0.0
     if vector == 1 and rows > length:
         base += MANY_BY_ELEMENT * device.launch
-    rate = DOUBLE_PAIRS_RATE if load.is_double else SIDE_BY_SIDE_RATE
-    rate *= BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0
-    return base + rows * length * load.moved / (rate * device.memory_rate)
+    rate = DOUBLE_PAIRS_RATE if cost.is_double else SIDE_BY_SIDE_RATE
+    rate *= BY_ELEMENT.get(min(cost.read_sizes, default=0), 1.0) if vector == 1 else 1.0
+    return base + rows * length * cost.moved / (rate * device.memory_rate)
 
 
-def choose_cluster_shape(
-    length: int, rows: int, vector: int, load: Load, device: DeviceInfo, otherwise: float = math.inf
-) -> ClusterShape | None:
+def choose_gradient_cluster(
+    length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo, otherwise: float = math.inf
+) -> GradientClusterShape | None:
     """The shape that should take least time; None if no cluster holds all rows at once, or the whole grid should be faster, or
     what there is `otherwise`."""
     costs = _costs_on(device)
     best = min(
-        whole_grid_time(device.sm_count, device) + rows * length * load.moved / device.memory_rate,
+        whole_grid_time(device.sm_count, device) + rows * length * cost.moved / device.memory_rate,
         otherwise + EXACT * device.launch,
     )
-    found: ClusterShape | None = None
+    found: GradientClusterShape | None = None
     for size in CLUSTERS:
         # No shape is faster than its elements.
-        of_elements = rows * length / size * costs.element(load)
+        of_elements = rows * length / size * costs.element(cost)
         if size > device.max_cluster or costs.start + of_elements > best:
             continue
         for sharing, blocks in ((size, 1), (1, size)):
@@ -136,11 +136,11 @@ def choose_cluster_shape(
             if blocks > rows or (sharing == 1 and rows < LEAST_ROWS * size):
                 continue
             for width, threads, batch in _accesses(length, vector, sharing, device):
-                held = load.own_registers + batch * (
-                    width * load.column_registers + size_registers(load.weight_sizes, width)
+                held = cost.own_registers + batch * (
+                    width * cost.column_registers + size_registers(cost.weight_sizes, width)
                 )
-                held += batch * size_registers(load.kept_sizes, width)
-                of_row = batch * size_registers(load.read_sizes, width) + load.statistic_registers
+                held += batch * size_registers(cost.kept_sizes, width)
+                of_row = batch * size_registers(cost.read_sizes, width) + cost.statistic_registers
                 last = 0
                 for at_once in range(1, min(own, MOST_ROWS_AT_ONCE, max(1, MOST_ELEMENTS // (batch * width))) + 1):
                     beside = -(-own // at_once)
@@ -153,21 +153,23 @@ def choose_cluster_shape(
                     registers = held + at_once * of_row
                     if block > device.max_threads_per_block or registers > device.registers_per_thread:
                         continue
-                    if block * batch * width * load.sums * load.sum_bytes > SHARED_BYTES:
+                    if block * batch * width * cost.sums * cost.sum_bytes > SHARED_BYTES:
                         continue
                     if registers > rung_of(block)[1]:
                         continue
                     time = _time(
-                        rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, load, costs
+                        rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, cost, costs
                     )
                     if time < best:
                         best = time
-                        found = ClusterShape(width, threads, batch, sharing, blocks, beside, at_once, registers, time)
+                        found = GradientClusterShape(
+                            width, threads, batch, sharing, blocks, beside, at_once, registers, time
+                        )
     return found
 
 
 @record
-class GroupShape:
+class GradientGridShape:
     """How rows are spread over `sharing` blocks of the whole grid, `rows` at once. `ahead`: the next ones come meanwhile."""
 
     vector: int
@@ -178,31 +180,31 @@ class GroupShape:
     trips: int
     ahead: bool
     registers: int
-    time: float
+    time_us: float
     in_shared: bool = False
 
 
-def choose_group_shape(
-    length: int, rows: int, vector: int, load: Load, device: DeviceInfo, apart: float = math.inf
-) -> GroupShape | None:
+def choose_gradient_grid(
+    length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo, apart: float = math.inf
+) -> GradientGridShape | None:
     """The shape that should take least time; None if blocks hold no row, or two kernels should be faster.
 
     `apart`: what those take side by side, as far as each row has a cluster of its own. More rows wait for others there.
     """
-    bytes_moved = rows * length * load.moved
+    bytes_moved = rows * length * cost.moved
     best = WORTH * (whole_grid_time(device.sm_count, device) + bytes_moved / (TWO_KERNELS_RATE * device.memory_rate))
     if rows * CLUSTERS[-1] <= device.sm_count:
         best = min(best, apart / RELATIVE)
-    found: GroupShape | None = None
-    if load.is_double and device.copies_to_shared:
-        found = _doubles_in_shared(length, rows, load, device)
-        if found is not None and found.time < best:
+    found: GradientGridShape | None = None
+    if cost.is_double and device.copies_to_shared:
+        found = _doubles_in_shared(length, rows, cost, device)
+        if found is not None and found.time_us < best:
             return found
         found = None
     costs = _costs_on(device)
-    of_element, of_element_alone = costs.element(load), costs.element_alone(load)
-    of_row = (OF_DOUBLES if load.is_double else OF_ROW) * costs.cycle
-    statistics = load.statistic_registers * (OF_DOUBLE_ROW if load.is_double else 1)
+    of_element, of_element_alone = costs.element(cost), costs.element_alone(cost)
+    of_row = (OF_DOUBLES if cost.is_double else OF_ROW) * costs.cycle
+    statistics = cost.statistic_registers * (OF_DOUBLE_ROW if cost.is_double else 1)
     width = vector
     while width >= 1:
         accesses = -(-length // (width * device.sm_count))
@@ -211,16 +213,16 @@ def choose_group_shape(
             if not 2 * WARP <= threads <= device.max_threads_per_block:
                 continue
             sharing = -(-length // (width * threads * batch))
-            held = load.own_registers + batch * (
-                width * load.column_registers + size_registers(load.weight_sizes, width)
+            held = cost.own_registers + batch * (
+                width * cost.column_registers + size_registers(cost.weight_sizes, width)
             )
-            held += batch * size_registers(load.kept_sizes, width)
-            loads = batch * size_registers(load.read_sizes, width)
+            held += batch * size_registers(cost.kept_sizes, width)
+            loads = batch * size_registers(cost.read_sizes, width)
             # The compiler holds rows as they are computed with, not as they come.
-            wide = batch * size_registers(tuple(max(4, size) for size in load.read_sizes), width)
+            wide = batch * size_registers(tuple(max(4, size) for size in cost.read_sizes), width)
             granted = rung_of(threads)[1]
             # Doubles leave no registers for the next rows: f64 74x250003 takes 270 us without them, 314 with (H200).
-            for ahead in (False,) if load.is_double else (False, True):
+            for ahead in (False,) if cost.is_double else (False, True):
                 each = wide + (loads if ahead else 0) + statistics
                 at_once = min(rows, (int(granted / MARGIN) - held) // each, WARP)
                 if at_once < 1 or sharing < 2 or (ahead and at_once == rows):
@@ -235,23 +237,23 @@ def choose_group_shape(
                 if time < best:
                     best = time
                     registers = held + at_once * each
-                    found = GroupShape(width, threads, batch, sharing, at_once, trips, ahead, registers, time)
+                    found = GradientGridShape(width, threads, batch, sharing, at_once, trips, ahead, registers, time)
         width //= 2
     return found
 
 
-def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -> GroupShape | None:
+def _doubles_in_shared(length: int, rows: int, cost: GradientRowCost, device: DeviceInfo) -> GradientGridShape | None:
     """The same with rows of Doubles in shared memory, element by element: all of them, or two trips' of a few."""
-    best: GroupShape | None = None
+    best: GradientGridShape | None = None
     elements, start = -(-length // device.sm_count), _costs_on(device).start
     for batch in range(1, MOST_DOUBLES + 1):
         threads = -(-elements // (batch * WARP)) * WARP
         if not 2 * WARP <= threads <= THREADS_OF_DOUBLES:
             continue
         sharing = -(-length // (threads * batch))
-        held = load.own_registers + batch * (load.column_registers + size_registers(load.weight_sizes, 1))
-        held += size_registers(load.kept_sizes, 1)
-        row_bytes = threads * batch * load.loaded
+        held = cost.own_registers + batch * (cost.column_registers + size_registers(cost.weight_sizes, 1))
+        held += size_registers(cost.kept_sizes, 1)
+        row_bytes = threads * batch * cost.loaded
         room = device.shared_per_block_optin - BESIDE_COLUMNS
         for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
             trips = -(-rows // at_once)
@@ -259,7 +261,7 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
             is_all = trips == 1 and at_once > FEW_AT_ONCE
             registers = (
                 held
-                + int(at_once * load.statistic_registers * (FOR_EACH if is_all else OF_DOUBLE_ROW))
+                + int(at_once * cost.statistic_registers * (FOR_EACH if is_all else OF_DOUBLE_ROW))
                 + 8 * (trips > 1)
             )
             places = 1 if trips == 1 else 2
@@ -269,10 +271,10 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
             # The first element of a row that is copied is waited for once more.
             meeting = _meeting(sharing, device) + device.first_to_last + at_once * OF_SHARED * device.cycle
             meeting += at_once * length / sharing * DOUBLE_IN_SHARED * device.fp64_time
-            moving = at_once * length * load.moved / device.memory_rate
+            moving = at_once * length * cost.moved / device.memory_rate
             time = start + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
-            if best is None or time < best.time:
-                best = GroupShape(1, threads, batch, sharing, at_once, trips, trips > 1, registers, time, True)
+            if best is None or time < best.time_us:
+                best = GradientGridShape(1, threads, batch, sharing, at_once, trips, trips > 1, registers, time, True)
     return best
 
 
@@ -305,18 +307,18 @@ def _time(
     blocks: int,
     side_by_side: int,
     rows: int,
-    load: Load,
+    cost: GradientRowCost,
     costs: _Costs,
 ) -> float:
     """What a shape should take, of which each block has so many `elements`."""
-    step = DOUBLE if load.is_double else 1.0
-    values = load.statistics * rows
+    step = DOUBLE if cost.is_double else 1.0
+    values = cost.statistics * rows
     steps = math.log2(min(threads, WARP)) + math.log2(sharing)
     warps = threads * side_by_side / WARP
-    columns = threads * batch * vector * load.sums
+    columns = threads * batch * vector * cost.sums
     time = costs.start + costs.cluster_block * sharing * blocks + costs.next_row * (rows - 1)
-    alone = rows * batch * (vector * costs.element_alone(load) + costs.access_alone)
-    time += max(elements * costs.element(load), alone)
+    alone = rows * batch * (vector * costs.element_alone(cost) + costs.access_alone)
+    time += max(elements * costs.element(cost), alone)
     time += costs.join * max(warps, WARPS_ALONE) * values * steps * step
     if threads > WARP:
         time += costs.join * warps * values * threads / WARP * step / 18
@@ -344,13 +346,13 @@ class _Costs:
     store: float
     sum_up: float
 
-    def element(self, load: Load) -> float:
+    def element(self, cost: GradientRowCost) -> float:
         """Of an SM, for an element."""
-        return self.elements[load.is_double]
+        return self.elements[cost.is_double]
 
-    def element_alone(self, load: Load) -> float:
+    def element_alone(self, cost: GradientRowCost) -> float:
         """Of a thread, for an element."""
-        return self.elements_alone[load.is_double]
+        return self.elements_alone[cost.is_double]
 
 
 @lru_cache(maxsize=16)

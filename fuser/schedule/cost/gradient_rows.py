@@ -13,7 +13,7 @@ from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.columns_model import whole_grid_time
-from fuser.schedule.cost.inner_outer_load import Found, Load
+from fuser.schedule.cost.inner_outer_load import GradientRowCost, GradientSizes
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 
 EACH_ROW, LEAST_ROW = 87.5, 2100
@@ -30,28 +30,28 @@ TRIPS = 2
 
 
 @record
-class SharedRows:
+class SharedMemoryRowShape:
     """`threads` along a row of `batch` accesses of `vector` each; `time` is what all rows should take."""
 
     vector: int
     threads: int
     batch: int
     registers: int
-    time: float
+    time_us: float
 
 
-def may_be_copied(found: Found, vector: int) -> bool:
+def may_be_copied(found: GradientSizes, vector: int) -> bool:
     """Whether all rows can be copied asynchronously, in accesses of `vector`."""
-    sizes = found.load.read_sizes
+    sizes = found.cost.read_sizes
     whole = vector == 1 or all(name in found.vectorized for name in found.read)
     return whole and all(size * vector in (4, 8, 16) for size in sizes)
 
 
-def choose_shared_rows(found: Found, device: DeviceInfo) -> SharedRows | None:
+def choose_shared_memory_shape(found: GradientSizes, device: DeviceInfo) -> SharedMemoryRowShape | None:
     """The shape that should take least time; None if no block holds two rows."""
     if not device.copies_to_shared:
         return None
-    best: tuple[float, SharedRows] | None = None
+    best: tuple[float, SharedMemoryRowShape] | None = None
     vector = found.vector
     while vector >= 1:
         if may_be_copied(found, vector):
@@ -70,30 +70,34 @@ def choose_shared_rows(found: Found, device: DeviceInfo) -> SharedRows | None:
     return None if best is None else best[1]
 
 
-def _short(found: Found, vector: int) -> float:
+def _short(found: GradientSizes, vector: int) -> float:
     """What accesses of fewer than sixteen bytes are worse by."""
-    nbytes = vector * min(found.load.read_sizes)
+    nbytes = vector * min(found.cost.read_sizes)
     return 0.0 if nbytes >= 16 else 0.8 if nbytes >= 8 else 2.0
 
 
-def _shape(found: Found, vector: int, threads: int, batch: int, device: DeviceInfo) -> SharedRows | None:
-    load = found.load
-    weights = sum(-(-vector * size // 4) for size in load.weight_sizes)
-    kept = sum(-(-vector * size // 4) for size in load.kept_sizes)
-    registers = load.own_registers + TEMPORARIES + OF_DOUBLES * batch * (vector == 1 and load.is_double)
-    registers += batch * (vector * load.column_registers + weights) + kept
-    held = TRIPS * threads * batch * vector * load.loaded + BESIDE_ROW
+def _shape(
+    found: GradientSizes, vector: int, threads: int, batch: int, device: DeviceInfo
+) -> SharedMemoryRowShape | None:
+    cost = found.cost
+    weights = sum(-(-vector * size // 4) for size in cost.weight_sizes)
+    kept = sum(-(-vector * size // 4) for size in cost.kept_sizes)
+    registers = cost.own_registers + TEMPORARIES + OF_DOUBLES * batch * (vector == 1 and cost.is_double)
+    registers += batch * (vector * cost.column_registers + weights) + kept
+    held = TRIPS * threads * batch * vector * cost.loaded + BESIDE_ROW
     if registers > rung_of(threads)[1] or held > device.shared_per_block_optin:
         return None
-    return SharedRows(vector, threads, batch, registers, shared_rows_time(found.length, found.rows, load, device))
+    return SharedMemoryRowShape(
+        vector, threads, batch, registers, shared_memory_time(found.length, found.rows, cost, device)
+    )
 
 
-def shared_rows_time(length: int, rows: int, load: Load, device: DeviceInfo) -> float:
+def shared_memory_time(length: int, rows: int, cost: GradientRowCost, device: DeviceInfo) -> float:
     """What rows take, one block on each processor."""
     blocks = min(device.sm_count, rows)
     rate = RATE * device.memory_rate
-    row = length * load.moved * device.sm_count / rate
-    parts = blocks * length * load.sums * load.sum_bytes
+    row = length * cost.moved * device.sm_count / rate
+    parts = blocks * length * cost.sums * cost.sum_bytes
     # Nothing overlaps with the first row.
     each = max(row, LEAST_ROW * device.cycle) + EACH_ROW * device.cycle
     return whole_grid_time(blocks, device) + 2 * parts / (1.5 * rate) + (rows / blocks + 1) * each

@@ -15,7 +15,7 @@ from fuser.ir.fusion import (
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.inner_outer import InnerOuter, choices_of, concrete_groups
+from fuser.schedule.analysis.inner_outer import InnerOuter, concrete_groups, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reference import (
     choose_vector,
@@ -25,7 +25,7 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterPass
+from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
 
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
@@ -34,7 +34,7 @@ WIDE_REGISTERS = 16
 
 
 @record
-class Load:
+class GradientRowCost:
     """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
     held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has.
     `own_registers`: of a thread beside those.
@@ -89,19 +89,19 @@ def operations_of(segment: Fusion, graph: IterationGraph, inner_outer: InnerOute
 @memoized
 def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
-    return _kept_sizes(segment, choices_of(segment, graph).index(inner_outer))
+    return _kept_sizes(segment, row_orientations(segment, graph).index(inner_outer))
 
 
 @lru_cache(maxsize=256)
 def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
     """The same for the sides of that number: found once for all fusions that are equal."""
-    inner_outer = choices_of(segment, resolving_graph(segment))[choice]
-    kept = InnerOuterPass(segment, (), inner_outer.reference.name).kept()
+    inner_outer = row_orientations(segment, resolving_graph(segment))[choice]
+    kept = InnerOuterScheduleBuilder(segment, (), inner_outer.reference.name).kept()
     return tuple(t.dtype.itemsize for t in kept)
 
 
 @record(eq=False)
-class Found:
+class GradientSizes:
     """What a segment has at some sizes.
 
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
@@ -119,7 +119,7 @@ class Found:
     rows: int
     vector: int
     vectorized: tuple[str, ...]
-    load: Load
+    cost: GradientRowCost
     read: tuple[str, ...]
 
     def bounds(
@@ -137,10 +137,10 @@ class Found:
         return others if isinstance(others, Refused) else found + others
 
 
-def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found | Refused:
+def find_gradient_sizes(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> GradientSizes | Refused:
     """What the segment has at these sizes; `most`: elements of an access that are asked for."""
     graph = resolving_graph(segment)
-    choices = choices_of(segment, graph)
+    choices = row_orientations(segment, graph)
     reference = choices[0].reference
     groups = dim_groups(graph, reference)
     order = dim_order(graph, segment, reference, inputs)
@@ -170,7 +170,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     of_column = sum_registers(segment, inner_outer)
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
-    load = Load(
+    cost = GradientRowCost(
         loaded=sum(read_sizes),
         moved=sum(t.dtype.itemsize for t in (*read, *written)),
         row_registers=size_registers(read_sizes, vector),
@@ -189,6 +189,6 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         operations=operations_of(segment, graph, inner_outer),
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
-    return Found(
-        segment, graph, inner_outer, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read)
+    return GradientSizes(
+        segment, graph, inner_outer, order, groups, length, rows, vector, vectorized, cost, tuple(t.name for t in read)
     )

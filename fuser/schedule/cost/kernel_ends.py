@@ -20,7 +20,7 @@ from fuser.records import record
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -30,7 +30,7 @@ THREADS_OF_SM = 512
 
 
 @record
-class KernelEnds:
+class KernelSplit:
     """Tensors behind which a kernel had better end at the sizes at hand: what reads one of them belongs to another kernel.
 
     tensors   their names
@@ -39,15 +39,15 @@ class KernelEnds:
     tensors: frozenset[str]
 
 
-def worth_ending(
+def choose_kernel_split(
     segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
-) -> tuple[KernelEnds, str] | None:
+) -> tuple[KernelSplit, str] | None:
     """Where to end the kernel that is proposed for a segment, and why; None if it should be as fast as several."""
     if not isinstance(params, OuterPersistentParams | ReductionParams):
         return None
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
         return None
-    levels = stage_levels(as_defined(segment))
+    levels = stage_levels(unscheduled(segment))
     last = max(levels.values(), default=0)
     if last == 0:
         return None
@@ -85,7 +85,7 @@ def worth_ending(
         f"{blocks} blocks of one kernel should take {one / 1e3:.1f} us, {last + 1} kernels that use all SMs "
         f"{several / 1e3:.1f} us"
     )
-    return KernelEnds(ends), why
+    return KernelSplit(ends), why
 
 
 def _handed_over(segment: Fusion, levels: Mapping[str, int], last: int) -> Collection[Tensor]:

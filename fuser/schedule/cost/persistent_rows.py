@@ -12,17 +12,17 @@ from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.stages import (
-    as_defined,
-    first_stages,
+    defining_stages,
     kept_between,
     reduced_groups_of,
     row_reductions,
     stage_levels,
+    unscheduled,
 )
 from fuser.schedule.transforms.vectorize import cache_arguments
 
 
-def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
+def set_two_pass(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
 
     one_pass   neither is: one exchange joins them
@@ -60,16 +60,16 @@ class PersistentRows:
 @memoized
 @lru_cache(maxsize=256)
 def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
-    """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""
-    names = _of_two_passes(as_defined(segment), one_pass=one_pass)
-    if one_pass and names == _of_two_passes(as_defined(segment), one_pass=False):
+    """See `PersistentRows`. `one_pass`: see `set_two_pass`. Found once for all fusions that are equal, too."""
+    names = _of_two_passes(unscheduled(segment), one_pass=one_pass)
+    if one_pass and names == _of_two_passes(unscheduled(segment), one_pass=False):
         return persistent_rows(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
     for name in names:
         builder.two_pass(name)
     copies = cache_arguments(builder)
     stages = len(set(stage_levels(builder).values()))
-    graph, reduced, first = builder.graph(), reduced_groups_of(builder), first_stages(builder)
+    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_stages(builder)
     dims = {
         made: {graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast}
         for name, made in copies.items()
@@ -102,5 +102,5 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
 @memoized
 def has_statistics(segment: Fusion) -> bool:
     """Whether a mean and a variance of rows are taken."""
-    reductions = row_reductions(as_defined(segment))
+    reductions = row_reductions(unscheduled(segment))
     return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)

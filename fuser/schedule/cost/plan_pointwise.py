@@ -10,7 +10,7 @@ from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.ir.op_instructions import expr_instructions
-from fuser.schedule.analysis.alignment import least_cut
+from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.cells import SizedSegment
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
@@ -42,7 +42,7 @@ def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[fr
     ]
 
 
-class Choice(PointwiseSpace):
+class PointwiseHeuristic(PointwiseSpace):
     """Vector width, block and rows of a thread for one set of sizes."""
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
@@ -55,7 +55,9 @@ class Choice(PointwiseSpace):
             if flat is not None:
                 return flat
             vector, widths, access = accesses
-            if isinstance(access, Peeled) and math.prod(self.sizes[g] for g in self.parts[-1]) < least_cut(vector):
+            if isinstance(access, Peeled) and math.prod(self.sizes[g] for g in self.parts[-1]) < min_peeled_length(
+                vector
+            ):
                 return self._aligned(order)
             found = self._params(order, vector, widths, access)
             # One linear index of all dims has no rows whose ends could be cut.
@@ -101,7 +103,7 @@ class Choice(PointwiseSpace):
         words = f"{count} rows a thread, in turn: {shared} of {own + shared} instructions of an element are the same for them"
         return replace(params, unroll=count, in_turn=True, reasons=(*params.reasons, words))
 
-    def tiled(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
+    def params_with_inner_tile(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
         """The choice where a thread takes cells: `vector` of them, or at most `most`, if that is given. None where that cuts
         vectors."""
         assert self.cells is not None
@@ -197,7 +199,7 @@ class Choice(PointwiseSpace):
         length = self.sizes[columns]
         whole = [a for a in self.arguments if a.stride(columns) == 1 and a.stride(rows) == length]
         beside = [a for a in self.arguments if a not in whole]
-        if not vector <= length < least_cut(vector) or any(a.displaced is not None for a in self.arguments):
+        if not vector <= length < min_peeled_length(vector) or any(a.displaced is not None for a in self.arguments):
             return None
         if any(a.stride(rows) and a.stride(columns) for a in beside) or not any(a.tensor in self.inputs for a in whole):
             return None
@@ -249,7 +251,7 @@ class Choice(PointwiseSpace):
         held = vector * max(1, len(full))
         while (in_flight * unroll < wanted or unroll < least) and unroll * held < MOST_ELEMENTS:
             unroll *= 2
-        while unroll > 1 and unroll * vector > self.repeated:
+        while unroll > 1 and unroll * vector > self.max_unrolled:
             unroll //= 2
         per_wave = self.device.sm_count * self.device.max_threads_per_sm
         # Threads of single elements are soon done.

@@ -10,12 +10,12 @@ from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion import Fusion, Pointwise, Resize
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, row_to_follow
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.cells import Cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.windows import tested_groups
-from fuser.schedule.cost.text_length import most_repeated
+from fuser.schedule.cost.text_length import max_unrolled_elements
 from fuser.schedule.params import Access, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -72,7 +72,7 @@ class PointwiseSpace:
         self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
         self.device = device
         self.total = math.prod(sizes.values())
-        self.repeated = most_repeated(segment, device)
+        self.max_unrolled = max_unrolled_elements(segment, device)
         self.weight = _weight(segment)
         self.tested = tested_groups(graph, segment, inputs.evaluate)
         self.parts = joined_dims(order, sizes, self.arguments, self.tested)
@@ -105,12 +105,12 @@ class PointwiseSpace:
         ):
             return None
         widths = tuple((n, w) for n, w in wanted.items() if w > 1)
-        to = row_to_follow(
+        to = choose_peel_reference(
             self.arguments, run, self.sizes, limit, [a.name for a in along if a.tensor not in self.inputs]
         )
         return None if to is None else (limit, widths, to)
 
-    def stored_bytes(self, params: PointwiseParams) -> float:
+    def store_sector_bytes(self, params: PointwiseParams) -> float:
         """Bytes of the sectors that all stores touch: of those of a warp, each touches what lies between two threads, or a
         sector where that is more."""
         count, run = params.vector, self.parts[-1]

@@ -263,7 +263,7 @@ def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> W
     size = max(1, space.bytes_per_step + space.vector * space.written)
     side_by_side = m.along if space.inner else m.beside
     lanes = min(side_by_side, WARP)
-    edges = EDGES if space.ragged or space.misaligned else EVEN_EDGES
+    edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
     moved = space.kept * space.reduced / blocks * size / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)

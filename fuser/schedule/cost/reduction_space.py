@@ -13,13 +13,13 @@ from fuser.ir.integers import Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
-from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.scratch_budget import joined_bytes
-from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
+from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.params import Aligned
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -66,7 +66,7 @@ class ReductionSpace:
     element_work    instructions of an element
     row_work        instructions that each thread of a row does once
     results         what the threads of a row join
-    ragged          rows begin within a sector of memory: neighbouring blocks move parts of one
+    sector_misaligned  rows begin inside a sector: neighbouring blocks access the same one
     most_unroll     accesses of a turn that the code has room for
     """
 
@@ -88,7 +88,7 @@ class ReductionSpace:
     element_work: int = 1
     row_work: int = 0
     results: int = 1
-    ragged: bool = False
+    sector_misaligned: bool = False
     most_unroll: int = 16
 
     @property
@@ -146,7 +146,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     largest = max((dims for _, dims in reads), default=0)
     outputs = _written_sizes(segment, graph, reduced)
     limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
-    most = most_repeated(segment, device)
+    most = max_unrolled_elements(segment, device)
     while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
         limit //= 2
     kept_count = math.prod(extent[g] for g in groups if g not in reduced)
@@ -185,7 +185,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         may_span=not inner,
         least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
     )
-    run = one_run(graph, segment, row, extent, inputs) if inner else row
+    run = contiguous_suffix(graph, segment, row, extent, inputs) if inner else row
     run_dims = 0
     if len(run) < len(row):
         cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not has_statistics, may_follow=True)
@@ -206,7 +206,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         vector=vector,
         bytes_per_step=vector * (full + shared if is_cut or widest > 4 else full),
         statistics=has_statistics,
-        may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
+        may_split=len(set(stage_levels(unscheduled(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,
@@ -216,7 +216,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         element_work=element_instructions(segment),
         row_work=row_instructions(segment),
         results=registers,
-        ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
+        sector_misaligned=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         most_unroll=max(1, most // vector),
     )
     return Reduction(space, order, run_dims, accesses, moved)

@@ -41,7 +41,7 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.rows import find_rows
-from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.reduction_mappings import ranked_reductions
 from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
@@ -52,7 +52,7 @@ from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
 @record
-class InSteps:
+class TwoKernelSplit:
     """Reductions that are better done in two steps at the sizes at hand.
 
     last    for each reduction, the name of its first result, and the reduced dims of its operand that the second step is over
@@ -62,7 +62,7 @@ class InSteps:
 
 
 @record(eq=False)
-class Parts:
+class StridedRows:
     """Rows that are runs in memory, with other rows between them.
 
     fast            groups along a run
@@ -93,23 +93,23 @@ class Times:
     kernels: int
 
 
-def bursts_moved(run: int) -> float:
+def burst_overhead(run: int) -> float:
     """Bytes of bursts for each byte of runs of so many, which begin at any multiple of that."""
     return (run + BURST_BYTES - math.gcd(run, BURST_BYTES)) / run
 
 
-def worth_steps(
+def choose_two_kernels(
     segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
-) -> tuple[InSteps, str] | None:
+) -> tuple[TwoKernelSplit, str] | None:
     """Two steps in place of what is proposed for a segment, and why; None if one kernel should be as fast."""
     if not isinstance(params, InnerPersistentParams | ReductionParams) or not _has_steps(segment):
         return None
     if isinstance(params, InnerPersistentParams) and not isinstance(params.access, Aligned):
         return None
-    parts = find_parts(segment, inputs)
+    parts = find_strided_rows(segment, inputs)
     if parts is None:
         return None
-    times = times_of(segment, params, parts, inputs, device)
+    times = compare_times(segment, params, parts, inputs, device)
     if times is None or times.steps >= times.one:
         return None
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
@@ -120,18 +120,18 @@ def worth_steps(
         f"rows are runs of {parts.run} bytes that lie apart, one kernel should take {times.one:.1f} us; {times.kernels} "
         f"kernels that reduce in two steps {times.steps:.1f} us"
     )
-    return InSteps(found), why
+    return TwoKernelSplit(found), why
 
 
-def times_of(
+def compare_times(
     segment: Fusion,
     params: InnerPersistentParams | ReductionParams,
-    parts: Parts,
+    parts: StridedRows,
     inputs: SegmentInputs,
     device: DeviceInfo,
 ) -> Times | None:
     """What should be chosen by; None if two steps would move as much."""
-    levels = len(set(stage_levels(as_defined(segment)).values()))
+    levels = len(set(stage_levels(unscheduled(segment)).values()))
     # Of chained reductions each stage is a pass.
     passes = levels if isinstance(params, ReductionParams) else 1
     if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
@@ -159,7 +159,7 @@ def _has_steps(segment: Fusion) -> bool:
     return cheap and not updates and all(map(has_steps, reductions_of(segment)))
 
 
-def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
+def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | None:
     """The rows of a segment as parts; None where they are one run each, or kept dims are the fastest."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
@@ -182,7 +182,7 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
     def moved_by(count: int, itemsize: int, along: Iterable[Group]) -> float:
         run = math.prod(size[g] for g in takewhile(fast.__contains__, along)) * itemsize
         runs.append(run)
-        return count * itemsize * (bursts_moved(run) if run > itemsize else 1.0)
+        return count * itemsize * (burst_overhead(run) if run > itemsize else 1.0)
 
     for r in input_reads(segment):
         if not r.tensor.is_cpu and has_rows(r.dims):
@@ -206,11 +206,11 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
     # Vectors go along all that is kept by the first step and lies together.
     whole = math.prod(size[g] for g in takewhile(lambda g: g not in reduced or g in fast, reversed(solid)))
     vector = math.gcd(whole, max(1, ACCESS // widest))
-    return Parts(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
+    return StridedRows(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
 
 
 def _kept_rows_time(
-    segment: Fusion, params: InnerPersistentParams, parts: Parts, inputs: SegmentInputs, device: DeviceInfo
+    segment: Fusion, params: InnerPersistentParams, parts: StridedRows, inputs: SegmentInputs, device: DeviceInfo
 ) -> float:
     """Of a kernel that keeps its rows on chip, by the bursts that it moves."""
     rows = find_rows(segment, inputs)
@@ -226,7 +226,7 @@ def _latency(device: DeviceInfo) -> float:
     return device.first_to_last + device.cluster_start
 
 
-def _columns_time(parts: Parts, device: DeviceInfo) -> float:
+def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
     """Of the kernel of a first step, without its launch."""
     size = max(1, parts.read // (parts.columns * parts.rows))
     columns = ReductionSpace(

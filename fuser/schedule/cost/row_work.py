@@ -88,7 +88,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
     return RowWork(
         found.rows,
         # A plain number: what is found for it in a trace is found again for other numbers of rows, not for other lengths.
-        operator.index(found.length + found.cut),
+        operator.index(found.length + found.missing_elements),
         found.accesses.vector,
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,
@@ -107,7 +107,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         statistics,
         exponentials,
         any(t.dtype.itemsize > 4 for t in tensors),
-        found.cut > 0,
+        found.missing_elements > 0,
         not isinstance(found.accesses.access, Aligned),
         persistent_rows(segment, one_pass=False).is_late,
     )

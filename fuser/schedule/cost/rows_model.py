@@ -21,7 +21,7 @@ from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.columns_model import whole_grid_time
-from fuser.schedule.cost.inner_outer_load import Load
+from fuser.schedule.cost.inner_outer_load import GradientRowCost
 from fuser.schedule.cost.occupancy import granted_registers
 from fuser.schedule.scheduler import Refused
 
@@ -71,9 +71,16 @@ TURNS = tuple((block, *turn) for block in BLOCKS for turn in ((1, True), (1, Fal
 
 
 @record
-class PassShape:
-    """How the pass is spread. `threads` share a row, B `batch` accesses each; `side_by_side` rows of a block, `rows` of a
-    thread at once, `per_sm` blocks on a processor, of `blocks` in all. `time`: nanoseconds that all of it should take."""
+class RowSplitShape:
+    """Rows of a gradient that whole blocks own: `threads` share a row, `batch` accesses each.
+
+    side_by_side, rows   rows of a block at once, and of a thread
+    per_sm, blocks       blocks on an SM at once, and in the grid
+    registers            of a thread
+    in_flight            bytes of loads in flight per SM
+    ahead                the rows of the next iteration are prefetched
+    time_us              predicted time of the kernel
+    """
 
     threads: int
     batch: int
@@ -84,18 +91,20 @@ class PassShape:
     registers: int
     in_flight: int
     ahead: bool = True
-    time: float = 0.0
+    time_us: float = 0.0
 
 
-def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
+def choose_row_split(
+    length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo
+) -> RowSplitShape | Refused:
     """The shape that should take least time. A thread holds the rows of one trip, and those of the next or not."""
     accesses = -(-length // vector)
-    best: tuple[tuple[float, ...], PassShape] | None = None
+    best: tuple[tuple[float, ...], RowSplitShape] | None = None
     for threads, batch in _spreads(accesses, device):
         for block_of, trip, ahead in TURNS:
             # Where several trips follow one another, the next row had better come ahead, or two be worked on at once; of single
             # elements, each with a test, that takes longer (H200: bf16 100003x257 70.8 us, two rows at once 76.3).
-            if trip > 1 and (vector == 1 or not (ahead or load.is_double)):
+            if trip > 1 and (vector == 1 or not (ahead or cost.is_double)):
                 continue
             room = min(block_of, device.max_threads_per_block) // threads
             side_by_side = max(1, min(room, rows // device.sm_count, MOST_SIDE_BY_SIDE))
@@ -103,7 +112,7 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
             block = -(-threads * side_by_side // WARP) * WARP
             if block_of > BLOCKS[0] and block <= BLOCKS[0]:
                 continue
-            registers = _registers(batch, trip, vector, side_by_side, load, ahead=ahead)
+            registers = _registers(batch, trip, vector, side_by_side, cost, ahead=ahead)
             if registers > device.registers_per_thread:
                 continue
             most = min(
@@ -119,17 +128,17 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
                     break
                 if trip == 1 and not ahead and rows > blocks * side_by_side:
                     continue
-                time = pass_time(
-                    threads, batch, side_by_side, trip, blocks, length, rows, vector, load, device, ahead=ahead
+                time = row_split_time(
+                    threads, batch, side_by_side, trip, blocks, length, rows, vector, cost, device, ahead=ahead
                 )
                 # The last registers are those that the model may miss.
                 key = (registers > SAFE_REGISTERS - 4 * vector, time, float(per_sm))
                 if best is None or key < best[0]:
                     held = per_sm * threads * side_by_side * batch * vector * trip
-                    in_flight = int(held * load.loaded * length / (threads * batch * vector))
+                    in_flight = int(held * cost.loaded * length / (threads * batch * vector))
                     best = (
                         key,
-                        PassShape(
+                        RowSplitShape(
                             threads, batch, side_by_side, trip, per_sm, blocks, registers, in_flight, ahead, time
                         ),
                     )
@@ -150,19 +159,19 @@ def _spreads(accesses: int, device: DeviceInfo) -> list[tuple[int, int]]:
     return found
 
 
-def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load, *, ahead: bool) -> int:
+def _registers(batch: int, rows: int, vector: int, side_by_side: int, cost: GradientRowCost, *, ahead: bool) -> int:
     """Of a thread. Accesses of one element have tests and addresses of their own."""
-    tests = 2 * rows if vector == 1 and load.is_double else 0
+    tests = 2 * rows if vector == 1 and cost.is_double else 0
     # When the second row is computed the registers of the first are free again.
-    loads = (1 + ahead) * rows * load.row_registers - ahead * (rows - 1) * load.row_registers // 2
-    per_access = loads + load.held_registers + load.kept_registers + tests
-    registers = load.own_registers + 8 * (side_by_side > 1) + batch * per_access
+    loads = (1 + ahead) * rows * cost.row_registers - ahead * (rows - 1) * cost.row_registers // 2
+    per_access = loads + cost.held_registers + cost.kept_registers + tests
+    registers = cost.own_registers + 8 * (side_by_side > 1) + batch * per_access
     return granted_registers(registers)
 
 
-def _itemsize(load: Load) -> int:
+def _itemsize(cost: GradientRowCost) -> int:
     """Bytes of an element as it is computed with: 2, 4 or 8."""
-    return 8 if load.is_double else min(4, max(2, min(load.read_sizes, default=4)))
+    return 8 if cost.is_double else min(4, max(2, min(cost.read_sizes, default=4)))
 
 
 def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
@@ -171,7 +180,7 @@ def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
     return min(most, device.registers_per_sm // (top * -(-per_sm * block // top)) // REGISTER_STEP * REGISTER_STEP)
 
 
-def pass_time(
+def row_split_time(
     threads: int,
     batch: int,
     side_by_side: int,
@@ -180,13 +189,13 @@ def pass_time(
     length: int,
     rows: int,
     vector: int,
-    load: Load,
+    cost: GradientRowCost,
     device: DeviceInfo,
     *,
     ahead: bool,
 ) -> float:
-    """Nanoseconds of a kernel whose blocks have rows of their own: see the head of this module."""
-    size = _itemsize(load)
+    """Microseconds of a kernel whose blocks own whole rows: see the head of this module."""
+    size = _itemsize(cost)
     trips = -(-rows // (blocks * side_by_side * rows_at_once))
     per_sm = -(-blocks // device.sm_count)
     steps = (min(threads, WARP) - 1).bit_length()
@@ -195,14 +204,14 @@ def pass_time(
         steps += (warps_of_row - 1).bit_length()
     accesses = batch * rows_at_once
     operation = OPERATION[size] * (device.rates.fp32 / device.rates.fp64 if size == 8 else 1.0)
-    instructions = accesses * (vector * load.operations * operation + (ALONE if vector == 1 else ACCESS))
+    instructions = accesses * (vector * cost.operations * operation + (ALONE if vector == 1 else ACCESS))
     if ahead and trips > 1:
-        instructions += accesses * load.row_registers * AHEAD
-    joins = load.statistics * steps * JOIN[size] + (THROUGH_SHARED if warps_of_row > 1 else 0.0)
+        instructions += accesses * cost.row_registers * AHEAD
+    joins = cost.statistics * steps * JOIN[size] + (THROUGH_SHARED if warps_of_row > 1 else 0.0)
     instructions += rows_at_once * joins + OF_TRIP
     issue = per_sm * -(-threads * side_by_side // WARP) * instructions / (ISSUED * device.rates.issue)
     # Joins of Doubles are long chains: those of two rows wait beside one another.
-    chain = instructions - (rows_at_once - 1) * joins if load.is_double else instructions
+    chain = instructions - (rows_at_once - 1) * joins if cost.is_double else instructions
     times, clock = device.latencies, device.rates.clock_ghz
     barrier, loads = times.block_barrier_ns * clock, times.dram_ns * clock
     latency = DEPENDENT * chain + steps * JOIN_LATENCY[size] + (barrier if warps_of_row > 1 else 0.0)
@@ -211,16 +220,16 @@ def pass_time(
     elif latency < 2 * loads:
         latency = (latency**4 + loads**4) ** 0.25
     trip = (issue**OF_LIMITS + latency**OF_LIMITS) ** (1 / OF_LIMITS) / clock
-    moved = rows * length * load.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
+    moved = rows * length * cost.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
     working = ((trips * trip) ** OF_MEMORY + moved**OF_MEMORY) ** (1 / OF_MEMORY)
-    parts = blocks * length * load.sums * (2 * PARTIAL_BYTES if load.is_double else PARTIAL_BYTES)
-    words = 2 if load.is_double else 1
-    joined = batch * vector * load.sums * words * OF_COLUMN / clock if side_by_side > 1 else 0.0
-    fixed = whole_grid_time(blocks, device) * 1e3
-    return fixed + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
+    parts = blocks * length * cost.sums * (2 * PARTIAL_BYTES if cost.is_double else PARTIAL_BYTES)
+    words = 2 if cost.is_double else 1
+    joined = batch * vector * cost.sums * words * OF_COLUMN / clock if side_by_side > 1 else 0.0
+    nanoseconds = joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
+    return whole_grid_time(blocks, device) + nanoseconds / 1e3
 
 
-def columns_of_block(length: int, shape: PassShape) -> int:
+def columns_of_block(length: int, shape: RowSplitShape) -> int:
     """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
 
     Few blocks would take their columns in a hundred trips: there no more threads share a column than it has parts.

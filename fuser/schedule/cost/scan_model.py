@@ -43,7 +43,7 @@ LEAST_AHEAD = 6
 
 
 @record
-class ClusterShape:
+class ScanClusterShape:
     """threads       of a block
     accesses      of a thread in a step
     blocks        that share a row
@@ -55,11 +55,11 @@ class ClusterShape:
     accesses: int
     blocks: int
     ahead: bool
-    microseconds: float
+    time_us: float
 
 
 @record
-class SharedRows:
+class ClusterScanRows:
     """Rows of so many accesses of `vector` elements, of `itemsize` bytes at most; `nbytes` are read and written in all. Of each
     element a thread keeps `live` values while it scans one of them."""
 
@@ -76,7 +76,7 @@ class SharedRows:
         return self.vector * max(1, self.itemsize // 4) * self.live
 
 
-def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape | None:
+def choose_scan_cluster(rows: ClusterScanRows, device: DeviceInfo) -> ScanClusterShape | None:
     """The shape of least time, of equals that of fewest accesses; None where blocks are too small for any.
 
     Blocks are enough for all processors, if any are.
@@ -85,17 +85,17 @@ def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape | None:
     enough = [s for s in shapes if rows.rows * s.blocks >= device.sm_count] or [
         s for s in shapes if s.blocks == max(o.blocks for o in shapes)
     ]
-    return min(enough, key=lambda s: (round(s.microseconds, 1), s.threads > 512, s.accesses, s.threads), default=None)
+    return min(enough, key=lambda s: (round(s.time_us, 1), s.threads > 512, s.accesses, s.threads), default=None)
 
 
-def block_time(rows: SharedRows, threads: int, accesses: int, device: DeviceInfo) -> float:
+def block_time(rows: ClusterScanRows, threads: int, accesses: int, device: DeviceInfo) -> float:
     """Microseconds of rows that a block each has to itself."""
     places = device.max_threads_per_sm // threads
     blocks = tuple(device.sm_count * resident for resident in range(places + 1))
     return _microseconds(rows, threads, accesses, 1, blocks, ahead=False, device=device) - device.cluster_start
 
 
-def _shapes(rows: SharedRows, device: DeviceInfo) -> Iterator[ClusterShape]:
+def _shapes(rows: ClusterScanRows, device: DeviceInfo) -> Iterator[ScanClusterShape]:
     for blocks in (2, 4, 8, 16):
         clusters = device.clusters_by_residency(blocks, device.max_threads_per_sm // min(THREADS))
         for threads in THREADS:
@@ -106,11 +106,11 @@ def _shapes(rows: SharedRows, device: DeviceInfo) -> Iterator[ClusterShape]:
                     continue
                 for ahead in (False, True):
                     us = _microseconds(rows, threads, accesses, blocks, clusters, ahead=ahead, device=device)
-                    yield ClusterShape(threads, accesses, blocks, ahead, us)
+                    yield ScanClusterShape(threads, accesses, blocks, ahead, us)
 
 
 def _microseconds(
-    rows: SharedRows,
+    rows: ClusterScanRows,
     threads: int,
     held: int,
     blocks: int,

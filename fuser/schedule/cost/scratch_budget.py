@@ -27,10 +27,10 @@ _OF_STATISTIC, _COUNT = 2, 8
 """Numbers of a statistic, and the bytes of its count."""
 
 
-def scratch_bytes(joined: int, across: int, along: int, vector: int, told: int = 0) -> int:
+def scratch_bytes(joined: int, across: int, along: int, vector: int, peer_results: int = 0) -> int:
     """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with the
     results of `told` threads that other blocks tell it. `joined`: see `joined_bytes`."""
-    return EXCHANGES + joined * (joining_threads(across, along, vector) + told)
+    return EXCHANGES + joined * (joining_threads(across, along, vector) + peer_results)
 
 
 def joined_bytes(segment: Fusion, vector: int) -> int:

@@ -11,7 +11,7 @@ from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.memoized import memoized
 from fuser.ir.op_instructions import expr_instructions
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.analysis.stages import as_defined, computed_in_stages
+from fuser.schedule.analysis.stages import computed_in_stages, unscheduled
 
 _COPIES = 2
 """Of the body of an unrolled loop: for whole iterations, and for the last one, which tests every element."""
@@ -19,7 +19,7 @@ _AROUND = 2
 """The part of the cache for loops, one in so many: as much for what stands around them, such as the joins of results."""
 
 
-def most_repeated(segment: Fusion, device: DeviceInfo) -> int:
+def max_unrolled_elements(segment: Fusion, device: DeviceInfo) -> int:
     """Elements of a thread, one or more, that an iteration may have so that the instruction cache holds the whole kernel."""
     instructions = device.instruction_cache_bytes // INSTRUCTION_BYTES
     return max(1, instructions // (_AROUND * _COPIES * element_instructions(segment)))
@@ -41,7 +41,7 @@ def row_instructions(segment: Fusion) -> int:
 def _instructions(segment: Fusion) -> dict[int, int]:
     """Instructions of all exprs in all stages, by the number of their dims."""
     graph = resolving_graph(segment)
-    times = computed_in_stages(as_defined(segment))
+    times = computed_in_stages(unscheduled(segment))
     found: dict[int, int] = {}
     for e in segment.tensor_exprs:
         # A reduction is a step for each element that it reads.

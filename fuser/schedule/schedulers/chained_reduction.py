@@ -30,9 +30,9 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
 from fuser.schedule.analysis.stages import chained_reductions
-from fuser.schedule.cost.columns_in_registers import HeldShape
+from fuser.schedule.cost.columns_in_registers import RegisterColumnShape
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     ChainedParams,
@@ -90,10 +90,10 @@ class ChainedReductionScheduler:
         for t in _after(segment, chained):
             if any(not graph.group(d).is_broadcast for d in t.visible):
                 return Refused(f"{t.name} has rows or columns and needs a result of all rows")
-        missing = uncovered(graph, reference, segment)
+        missing = find_uncovered_tensor(graph, reference, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-        tangled = tangled_dims(segment, graph)
+        tangled = dim_conflict(segment, graph)
         if tangled is not None:
             return Refused(tangled)
         _needs_rows_again(segment)  # what `propose` asks for any sizes
@@ -152,7 +152,7 @@ class ChainedReductionScheduler:
         return builder
 
 
-def _of_held_columns(columns: OuterPersistentParams, shape: HeldShape, device: DeviceInfo) -> ChainedParams:
+def _of_held_columns(columns: OuterPersistentParams, shape: RegisterColumnShape, device: DeviceInfo) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
@@ -168,10 +168,10 @@ def _rows_params(
 ) -> ReductionParams | InnerPersistentParams | ChainedParams | Refused:
     """Loops for the rows alone, as the first scheduler makes them that takes them; all parameters of columns that are held."""
     if is_kept:
-        found = InnerPersistentScheduler().propose_near(head, inputs, device)
+        found = InnerPersistentScheduler().propose_without_block_groups(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
             return found
-    loops = ReductionScheduler().propose_in_blocks(head, inputs, device)
+    loops = ReductionScheduler().propose_block_reduction(head, inputs, device)
     if loops.inner:
         return loops
     propose = propose_columns if is_kept else propose_in_registers

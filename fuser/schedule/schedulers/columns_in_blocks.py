@@ -18,7 +18,7 @@ from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterPass
+from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.place_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
@@ -26,7 +26,7 @@ MOST_HELD = 4
 """Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
 
 
-class ColumnsPass(InnerOuterPass):
+class ColumnSplitSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
@@ -39,7 +39,7 @@ class ColumnsPass(InnerOuterPass):
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self.compute(p.in_shared)
+        late, copies, _ = self.place_values(p.in_shared)
         if p.in_shared and p.rows > MOST_HELD:
             self._read_again(copies, late)
         if p.sharing > 1 and not p.in_cluster:
@@ -48,7 +48,7 @@ class ColumnsPass(InnerOuterPass):
         reference = row[0]
         for name in (reference, *column):
             self.order_dims(name)
-        types = self._cut(reference)
+        types = self._split_loops(reference)
         b.transform_like(reference)
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
@@ -97,7 +97,7 @@ class ColumnsPass(InnerOuterPass):
             for use in uses[1:]:
                 b.recompute(copy, [use])
 
-    def _cut(self, name: str) -> dict[int, ParallelType]:
+    def _split_loops(self, name: str) -> dict[int, ParallelType]:
         """The loops of the reference, and what becomes of some: position -> type."""
         b, p = self.builder, self.params
         self.merge_rows(name)
@@ -114,7 +114,7 @@ class ColumnsPass(InnerOuterPass):
                 left //= count
                 at += 1
         # I -> I/(v*tx*B*C), C, B, tx, [v]
-        self.cut_columns(name, at, p.vector, p.across, p.batch, p.sharing)
+        self.split_columns(name, at, p.vector, p.across, p.batch, p.sharing)
         if p.rows > 1:
             # The rows of a thread go between its accesses and the threads: what they share is read outside of that loop.
             at -= 1

@@ -19,18 +19,18 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Scan
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.analysis.inner_outer import choices_of, inner_outer_of
+from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
-from fuser.schedule.cost.gradient_rows import SharedRows, choose_shared_rows
-from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer, kept_sizes, sum_registers
-from fuser.schedule.cost.rows_model import PassShape, choose_pass_shape, columns_of_block
+from fuser.schedule.cost.columns_model import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
+from fuser.schedule.cost.gradient_rows import SharedMemoryRowShape, choose_shared_memory_shape
+from fuser.schedule.cost.inner_outer_load import GradientSizes, find_gradient_sizes, kept_sizes, sum_registers
+from fuser.schedule.cost.rows_model import RowSplitShape, choose_row_split, columns_of_block
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import InnerOuterParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.columns_in_blocks import ColumnsPass
-from fuser.schedule.schedulers.rows_in_blocks import RowsPass
+from fuser.schedule.schedulers.columns_in_blocks import ColumnSplitSchedule
+from fuser.schedule.schedulers.rows_in_blocks import RowSplitSchedule
 
 SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""
@@ -54,7 +54,7 @@ class InnerOuterPersistentScheduler:
             # Rows are copied at their own indices.
             return Refused(f"{displaced.tensor.name} is read at other indices")
         graph = resolving_graph(segment)
-        choices = choices_of(segment, graph)
+        choices = row_orientations(segment, graph)
         if not choices:
             refused = inner_outer_of(segment, graph, first=True)
             assert isinstance(refused, Refused)
@@ -67,20 +67,20 @@ class InnerOuterPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        found = find_inner_outer(segment, inputs)
+        found = find_gradient_sizes(segment, inputs)
         if isinstance(found, Refused):
             return found
         apart = math.inf
-        if found.length >= LEAST_APART and can_be_apart(segment) and device.launches_early:
-            apart = side_by_side_time(found.length, found.rows, found.vector, found.load, device)
+        if found.length >= LEAST_APART and can_split_rows_and_columns(segment) and device.launches_early:
+            apart = two_kernel_time(found.length, found.rows, found.vector, found.cost, device)
         near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
         return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device, apart) or near
 
     def _in_group(
-        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
     ) -> InnerOuterParams | None:
         """Parameters for rows over all blocks of the grid, where that should be faster than two kernels."""
-        shape = choose_group_shape(found.length, found.rows, found.vector, found.load, device, apart)
+        shape = choose_gradient_grid(found.length, found.rows, found.vector, found.cost, device, apart)
         if shape is None:
             return None
         capacity = shape.threads * shape.batch * shape.vector * shape.sharing
@@ -106,16 +106,16 @@ class InnerOuterPersistentScheduler:
             reasons=(
                 f"a row of {found.length} elements lies over {shape.sharing} blocks of the grid, {shape.threads} threads with "
                 f"{shape.batch} accesses of {shape.vector} each",
-                f"{shape.trips} trips over {shape.rows} of {found.rows} rows: about {shape.time:.1f} us, {shape.registers} "
+                f"{shape.trips} trips over {shape.rows} of {found.rows} rows: about {shape.time_us:.1f} us, {shape.registers} "
                 "registers",
             ),
         )
 
     def _in_cluster(
-        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
     ) -> InnerOuterParams | None:
         """Parameters for one cluster that has all rows, where that should be faster than anything else, as two kernels are."""
-        shape = choose_cluster_shape(found.length, found.rows, found.vector, found.load, device, apart)
+        shape = choose_gradient_cluster(found.length, found.rows, found.vector, found.cost, device, apart)
         if shape is None:
             return None
         capacity = shape.threads * shape.batch * shape.vector * shape.sharing
@@ -143,19 +143,19 @@ class InnerOuterPersistentScheduler:
                 f"{found.rows} rows of {found.length} elements are held at once by {shape.sharing * shape.blocks} blocks of a "
                 f"cluster, which have {what} of their own",
                 f"{shape.side_by_side} rows side by side, {shape.threads} threads with {shape.batch} accesses of "
-                f"{shape.vector} each, {shape.rows} rows a thread: about {shape.time:.1f} us, {shape.registers} registers",
+                f"{shape.vector} each, {shape.rows} rows a thread: about {shape.time_us:.1f} us, {shape.registers} registers",
             ),
         )
 
     def _in_rows(
-        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
     ) -> InnerOuterParams | Refused:
         """Parameters for blocks that have rows of their own, where that should be faster than two kernels."""
-        length, rows, vector, load = found.length, found.rows, found.vector, found.load
-        shape = choose_pass_shape(length, rows, vector, load, device)
-        time = math.inf if isinstance(shape, Refused) else shape.time / 1000
-        shared = choose_shared_rows(found, device)
-        if shared is not None and shared.time < SURE * time:
+        length, rows, vector, cost = found.length, found.rows, found.vector, found.cost
+        shape = choose_row_split(length, rows, vector, cost, device)
+        time = math.inf if isinstance(shape, Refused) else shape.time_us
+        shared = choose_shared_memory_shape(found, device)
+        if shared is not None and shared.time_us < SURE * time:
             return self._in_shared(found, inputs, shared, device, apart)
         if isinstance(shape, Refused):
             return shape
@@ -186,22 +186,22 @@ class InnerOuterPersistentScheduler:
                 f"{shape.threads} threads",
                 f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {time:.1f} us, {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
-                f"every block makes {trips} trips over {trip} rows, and leaves {load.sums} sums of {length} columns",
+                f"every block makes {trips} trips over {trip} rows, and leaves {cost.sums} sums of {length} columns",
             ),
         )
 
     def _in_shared(
-        self, found: Found, inputs: SegmentInputs, shape: SharedRows, device: DeviceInfo, apart: float
+        self, found: GradientSizes, inputs: SegmentInputs, shape: SharedMemoryRowShape, device: DeviceInfo, apart: float
     ) -> InnerOuterParams | Refused:
         """Parameters for blocks that have rows of their own in shared memory, where two kernels should take longer."""
-        if apart < shape.time:
-            return Refused(f"two kernels should take {apart:.1f} us, one {shape.time:.1f}")
+        if apart < shape.time_us:
+            return Refused(f"two kernels should take {apart:.1f} us, one {shape.time_us:.1f}")
         bounds = _bounds(found, inputs, shape.threads * shape.vector, shape.batch)
         if isinstance(bounds, Refused):
             return bounds
         blocks = min(device.sm_count, found.rows)
         across = columns_of_block(
-            found.length, PassShape(shape.threads, shape.batch, 1, 1, 1, blocks, shape.registers, 0)
+            found.length, RowSplitShape(shape.threads, shape.batch, 1, 1, 1, blocks, shape.registers, 0)
         )
         return InnerOuterParams(
             found.order,
@@ -220,7 +220,8 @@ class InnerOuterPersistentScheduler:
             in_shared=found.read,
             reasons=(
                 f"{shape.threads} threads for a row of {found.length} elements, {shape.batch} accesses of {shape.vector} each",
-                f"{blocks} blocks, with two rows each in shared memory: about {shape.time:.1f} us, {shape.registers} registers",
+                f"{blocks} blocks, with two rows each in shared memory: about {shape.time_us:.1f} us, {shape.registers} "
+                "registers",
             ),
         )
 
@@ -232,18 +233,18 @@ class InnerOuterPersistentScheduler:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
         if params.sharing > 1 or params.in_cluster:
-            return ColumnsPass(segment, params.order, params.reference).schedule(params)
-        return RowsPass(segment, params.order, params.reference).schedule(params)
+            return ColumnSplitSchedule(segment, params.order, params.reference).schedule(params)
+        return RowSplitSchedule(segment, params.order, params.reference).schedule(params)
 
 
 def _bounds(
-    found: Found, inputs: SegmentInputs, elements: int, batch: int
+    found: GradientSizes, inputs: SegmentInputs, elements: int, batch: int
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """The extents of rows that need all of `batch` accesses to so many elements: then only the last one has a test."""
     return found.bounds(inputs, elements * batch, least=elements * (batch - 1) + 1)
 
 
 @lru_cache(maxsize=256)
-def can_be_apart(segment: Fusion) -> bool:
+def can_split_rows_and_columns(segment: Fusion) -> bool:
     """Whether rows and columns can be kernels of their own that need nothing of each other. It follows from the structure."""
     return bool(independent_outputs(segment))

@@ -30,7 +30,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
-from fuser.schedule.analysis.stages import as_defined, stage_levels
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
 from fuser.schedule.cost.row_mappings import RowMapping, blocks_of, group_mappings, handed_out_mappings, work_of
@@ -52,7 +52,7 @@ class InnerPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(as_defined(segment)).values())) < 2:
+        if len(set(stage_levels(unscheduled(segment)).values())) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             persistent_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
@@ -62,7 +62,9 @@ class InnerPersistentScheduler:
         """See Scheduler."""
         return _proposed(segment, inputs, device, may_group=True)
 
-    def propose_near(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+    def propose_without_block_groups(
+        self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Params | Refused:
         """The same without groups of the grid: a row in a block or a cluster."""
         return _proposed(segment, inputs, device, may_group=False)
 
@@ -128,11 +130,11 @@ def _beside_the_first(made: Iterable[InnerPersistentParams]) -> Iterator[InnerPe
 
 def _asked(segment: Fusion, found: Rows, device: DeviceInfo, *, may_group: bool) -> _Asked:
     row = row_work(segment, found)
-    if found.inside > 1:
+    if found.element_stride > 1:
         # Elements of other rows lie between those of a row, such as the channels of an image: accesses by element, all rows at
         # once, each over a cluster, so that what one leaves of a sector others take from a cache.
         return _Asked(row, may_group=False, may_place=False, may_place_groups=False, only_clusters=True)
-    may_place = bool(found.placed_anywhere(device))
+    may_place = bool(found.shared_row_tensors(device))
     # Nothing tells a single row from what all rows would share: it has no loop over rows.
     return _Asked(row, may_group, may_place, may_place and not found.is_single, only_clusters=False)
 
@@ -212,12 +214,12 @@ def _params(
     accesses, length = found.accesses, found.length
     capacity = m.threads * m.batch * m.sharing * accesses.vector
     # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
-    is_whole = not (found.cut or m.sharing > 1 or m.in_shared)
+    is_whole = not (found.missing_elements or m.sharing > 1 or m.in_shared)
     least = m.threads * (m.batch - 1) * accesses.vector + 1 if is_whole else 1
-    bounds = found.bounds(segment, inputs, capacity - found.cut, least, parts=not m.groups)
+    bounds = found.bounds(segment, inputs, capacity - found.missing_elements, least, parts=not m.groups)
     if isinstance(bounds, Refused):
         return bounds
-    in_shared = found.placed_anywhere(device) if m.in_shared else ()
+    in_shared = found.shared_row_tensors(device) if m.in_shared else ()
     # Elements of four bytes and more are copied asynchronously one by one, wherever they begin.
     narrow = {r.name for r in found.reads if r.tensor.dtype.itemsize < 4 and r.name not in accesses.in_phase}
     is_cut = not isinstance(accesses.access, Aligned)

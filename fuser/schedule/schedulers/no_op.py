@@ -14,7 +14,7 @@ from fuser.schedule.params import NoOpParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 
 
-def viewed_input(fusion: Fusion, tensor: Tensor) -> Tensor | None:
+def view_source(fusion: Fusion, tensor: Tensor) -> Tensor | None:
     """The input that a tensor is a view of (itself, for an input), or None if it must be computed."""
     found = view_chain(fusion, tensor, fusion.input_tensors.__contains__)
     return None if found is None or found[0].is_cpu else found[0]
@@ -31,7 +31,7 @@ class NoOpScheduler:
         for output in segment.outputs:
             if output.alias_of is not None:
                 return Refused(f"{output.tensor.name} is written into the input {output.alias_of.name}")
-            if viewed_input(segment, output.tensor) is None:
+            if view_source(segment, output.tensor) is None:
                 return Refused(f"{output.tensor.name} is not a view of an input")
         return Accepted()
 

@@ -28,11 +28,16 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.analysis.stages import as_defined, stage_levels
-from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape, choose_held_shape, over_grid_time
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.cost.columns_in_registers import (
+    RegisterColumns,
+    RegisterColumnShape,
+    choose_register_shape,
+    over_grid_time,
+)
 from fuser.schedule.cost.persistent_rows import kept_bytes, stages_on_chip
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
-from fuser.schedule.cost.text_length import element_instructions, most_repeated, row_instructions
+from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -58,7 +63,7 @@ TRIPS_AXIS = 3
 
 
 @record
-class Columns:
+class ColumnAccessCost:
     """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
     once they are made, of what is computed from them and of weights; `joined`: bytes of results that a thread leaves for others
     of its block; `keeps`: rows may stay on chip for the second pass."""
@@ -71,7 +76,7 @@ class Columns:
 
 
 @record
-class OuterShape:
+class GridOuterShape:
     """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread, the
     rows of `kept` iterations in shared memory."""
 
@@ -95,7 +100,7 @@ class OuterPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(as_defined(segment)).values())) < 2:
+        if len(set(stage_levels(unscheduled(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -121,7 +126,7 @@ class OuterPersistentScheduler:
             return schedule_in_registers(segment, params)
         builder = schedule_reduction(segment, params.reduction)
         builder.ask_blocks_per_sm(1)
-        levels = stage_levels(as_defined(segment))
+        levels = stage_levels(unscheduled(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
         # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
@@ -140,7 +145,7 @@ class OuterPersistentScheduler:
         return builder
 
 
-def over_grid(
+def propose_grid_persistent(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo
 ) -> OuterPersistentParams | Refused:
     """Parameters for blocks that share the rows of their columns."""
@@ -160,7 +165,7 @@ def over_grid(
     read = [t.dtype.itemsize for t in rows_of]
     if not read:
         return Refused("no input has rows")
-    builder = as_defined(segment)
+    builder = unscheduled(segment)
     # Of a statistic two sums, and what they are differences from.
     partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
     results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
@@ -172,7 +177,7 @@ def over_grid(
     # A pass that only reduces runs as the one before it: what that kept first would be needed first.
     goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
     keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
-    thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
+    thread = ColumnAccessCost(loops.vector, loops.vector * sum(read), held, joined, keeps)
     shape = choose_outer_shape(rows, columns, thread, max(read), device)
     if isinstance(shape, Refused):
         return shape
@@ -204,15 +209,15 @@ def over_grid(
 
 def propose_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
-) -> tuple[OuterPersistentParams, HeldShape] | OuterPersistentParams | Refused:
+) -> tuple[OuterPersistentParams, RegisterColumnShape] | OuterPersistentParams | Refused:
     """Parameters for blocks that hold all rows of their columns, with their shape, or for blocks that share them: whichever
     should be faster. `loops`, `ending`: see `propose_in_registers`."""
-    shared = over_grid(segment, loops, inputs, device)
+    shared = propose_grid_persistent(segment, loops, inputs, device)
     held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
     _, shape = held
-    return shared if over_grid_time(shape.held, shared.reduction.grid_reduce, device) < shape.time else held
+    return shared if over_grid_time(shape.held, shared.reduction.grid_reduce, device) < shape.time_us else held
 
 
 def propose_in_registers(
@@ -223,21 +228,21 @@ def propose_in_registers(
     *,
     ending: float = 0.0,
     may_share: bool = False,
-) -> tuple[OuterPersistentParams, HeldShape] | Refused:
+) -> tuple[OuterPersistentParams, RegisterColumnShape] | Refused:
     """Parameters for blocks that hold all rows of their columns, and how they came about.
 
     loops      of the same reduction in passes: which accesses may be wide
-    ending     see `HeldColumns`
+    ending     see `RegisterColumns`
     may_share  whether they may be the blocks of a cluster
     """
-    held = _held_columns(segment, loops, inputs, ending)
+    held = _register_columns(segment, loops, inputs, ending)
     if isinstance(held, Refused):
         return held
     rows, columns = held.rows, held.columns
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     groups, reduced = dim_groups(graph, reference), reduced_groups(graph, reference)
-    shape = choose_held_shape(held, most_repeated(segment, device), device, may_share=may_share)
+    shape = choose_register_shape(held, max_unrolled_elements(segment, device), device, may_share=may_share)
     if shape is None:
         return Refused(f"no block holds {rows} rows of its columns")
     bounds = row_bounds(segment, graph, reduced, inputs, rows, loops.order, list(groups))
@@ -258,14 +263,14 @@ def propose_in_registers(
     reasons = (
         f"{rows} rows of {columns} columns: {shape.across} accesses of {shape.vector} side by side, "
         f"{shape.along} threads of {shape.sharing} blocks share a column, each holds {shape.batch} rows",
-        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time:.1f} us",
+        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time_us:.1f} us",
     )
     return OuterPersistentParams(made, bounds=bounds, reasons=reasons), shape
 
 
-def _held_columns(
+def _register_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
-) -> HeldColumns | Refused:
+) -> RegisterColumns | Refused:
     """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
@@ -285,7 +290,7 @@ def _held_columns(
     written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
     if not read:
         return Refused("no input has rows")
-    return HeldColumns(
+    return RegisterColumns(
         rows,
         columns,
         loops.vector,
@@ -303,7 +308,7 @@ def _held_columns(
 
 
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
-    """The schedule of columns that a block holds, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    """The schedule of columns that a block holds, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = schedule_reduction(segment, params.reduction, blocks, in_registers=True)
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
@@ -322,8 +327,8 @@ def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str
 
 
 def choose_outer_shape(
-    rows: int, columns: int, thread: Columns, widest: int, device: DeviceInfo
-) -> OuterShape | Refused:
+    rows: int, columns: int, thread: ColumnAccessCost, widest: int, device: DeviceInfo
+) -> GridOuterShape | Refused:
     """The shape with most bytes in flight, up to what the memory needs, and then with most rows kept on chip.
 
     widest   bytes of the widest element of a row
@@ -331,7 +336,7 @@ def choose_outer_shape(
     accesses = -(-columns // thread.vector)
     across = min(max(1, RUN // (thread.vector * widest)), 1 << (accesses - 1).bit_length())
     tiles = -(-accesses // across)
-    best: tuple[tuple[float, int, int], OuterShape] | None = None
+    best: tuple[tuple[float, int, int], GridOuterShape] | None = None
     for block in BLOCKS:
         along = max(1, min(block, device.max_threads_per_block, device.max_threads_per_sm) // across)
         threads = along * across
@@ -348,7 +353,7 @@ def choose_outer_shape(
             if thread.keeps and unroll > 1:
                 iterations = -(-rows // (sharing * along * unroll))
                 kept = _kept_iterations(thread, across, along, iterations, in_flight, device)
-            shape = OuterShape(across, along, sharing, unroll, registers, in_flight, kept)
+            shape = GridOuterShape(across, along, sharing, unroll, registers, in_flight, kept)
             key = min(in_flight, device.bytes_in_flight), kept * in_flight + in_flight if thread.keeps else 0, -unroll
             if best is None or key > best[0]:
                 best = key, shape
@@ -359,7 +364,7 @@ def choose_outer_shape(
     return _evened(best[1], rows, thread)
 
 
-def _evened(shape: OuterShape, rows: int, thread: Columns) -> OuterShape:
+def _evened(shape: GridOuterShape, rows: int, thread: ColumnAccessCost) -> GridOuterShape:
     """The same iterations, each of as many accesses, where all rows stay on chip: the last iteration tests rows that
     are missing, and loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6,
     not 8 + 4: 0.4 us)."""
@@ -372,12 +377,12 @@ def _evened(shape: OuterShape, rows: int, thread: Columns) -> OuterShape:
     return replace(shape, unroll=unroll, registers=_registers(thread, unroll), in_flight=in_flight)
 
 
-def _registers(thread: Columns, unroll: int) -> int:
+def _registers(thread: ColumnAccessCost, unroll: int) -> int:
     return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
 
 
 def _kept_iterations(
-    thread: Columns, across: int, along: int, iterations: int, in_flight: int, device: DeviceInfo
+    thread: ColumnAccessCost, across: int, along: int, iterations: int, in_flight: int, device: DeviceInfo
 ) -> int:
     """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
     # What is on its way has a place in the part of the first-level cache that shared memory never takes: without it batch norm
@@ -388,6 +393,6 @@ def _kept_iterations(
     return max(0, min(iterations - 1, room // in_flight))
 
 
-def _joining(thread: Columns, across: int, along: int) -> int:
+def _joining(thread: ColumnAccessCost, across: int, along: int) -> int:
     """Bytes of shared memory in which a block joins its results, and what all blocks have, at most."""
     return scratch_bytes(thread.joined, across, along, thread.vector, across)

@@ -13,20 +13,20 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.cells import SizedSegment, cells_last, find_cells
 from fuser.schedule.analysis.reference import (
     concrete_dims,
+    cross_thread_dim,
+    dim_conflict,
     dim_groups,
     dim_order,
-    lacking_output,
+    find_output_missing_dim,
+    find_uncovered_tensor,
     resolving_graph,
-    squeezed_dim,
-    tangled_dims,
-    uncovered,
 )
 from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.cost.plan_pointwise import BLOCK, Choice
+from fuser.schedule.cost.plan_pointwise import BLOCK, PointwiseHeuristic
 from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Aligned, Params, ParamsClass, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.transforms.tile_loops import lacks_loop, tile_loops
+from fuser.schedule.transforms.tile_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
 
 
@@ -54,15 +54,17 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")
-        missing = uncovered(resolving_graph(segment), reference, segment)
+        missing = find_uncovered_tensor(resolving_graph(segment), reference, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
         graph = resolving_graph(segment)
-        lacking = lacking_output(graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast])
+        lacking = find_output_missing_dim(
+            graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast]
+        )
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
         groups = dim_groups(graph, reference)
-        tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, groups, resolved=True)
+        tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, groups, resolved=True)
         if tangled is not None:
             return Refused(tangled)
         return Accepted()
@@ -111,7 +113,7 @@ class PointwiseScheduler:
             solid = [d for d in params.order if not groups[d].is_broadcast]
             order = [*solid, *(d for d in params.order if groups[d].is_broadcast)]
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
-            types = tile_loops(builder, name, params)
+            types = build_pointwise_loops(builder, name, params)
         builder.transform_like(name)
         for position, parallel_type in enumerate(types):
             builder.parallelize(name, position, parallel_type)
@@ -135,7 +137,7 @@ class PointwiseScheduler:
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         if params.in_turn:
             row = len(types)
-            same = {t.name for t in builder.tensors if lacks_loop(builder, t.name, row)}
+            same = {t.name for t in builder.tensors if is_invariant_in_loop(builder, t.name, row)}
             limits = [(n, row) for n in same.difference(loads)]
             limits += [(n, builder.common_loops(n, name, row + (n not in same))) for n in loads]
         else:
@@ -148,7 +150,7 @@ class PointwiseScheduler:
 
 def _plain(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
-) -> tuple[Sequence[Group], tuple[int, ...], Choice | None]:
+) -> tuple[Sequence[Group], tuple[int, ...], PointwiseHeuristic | None]:
     """Dims of the reference, their order, and the choice without cells; None where there is one element."""
     reference = reference_output(segment)
     assert reference is not None
@@ -156,10 +158,12 @@ def _plain(
     groups = dim_groups(graph, reference)
     order = dim_order(graph, segment, reference, inputs)
     merged = [groups[d] for d in order if not groups[d].is_broadcast]
-    return groups, order, Choice(graph, segment, inputs, merged, device) if merged else None
+    return groups, order, PointwiseHeuristic(graph, segment, inputs, merged, device) if merged else None
 
 
-def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
+def _tiled(
+    plain: PointwiseHeuristic, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0
+) -> PointwiseParams | None:
     """The choice where a thread takes cells, `vector` of them if that is given; None where there are none, where that would
     leave processors idle or gains nothing, or where rows are better cut at aligned places."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
@@ -167,20 +171,20 @@ def _tiled(plain: Choice, groups: Sequence[Group], order: tuple[int, ...], vecto
     merged = cells_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
-        plain = Choice(graph, segment, inputs, merged, device)
+        plain = PointwiseHeuristic(graph, segment, inputs, merged, device)
     cells = find_cells(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
     if cells is None:
         return None
-    choice = Choice(graph, segment, inputs, merged, device, cells)
+    choice = PointwiseHeuristic(graph, segment, inputs, merged, device, cells)
     if not choice.has_threads():
         return None
-    found = choice.tiled(order, vector)
+    found = choice.params_with_inner_tile(order, vector)
     if found is None:
         return None
     if found.vector > 1:
         return found
     # Without vectors neighbouring threads still store neighbours, where in rows without a divisor they else would not.
-    stored, apart = choice.stored_bytes(found), unmoved.stored_bytes(unmoved.params(unmoved_order))
+    stored, apart = choice.store_sector_bytes(found), unmoved.store_sector_bytes(unmoved.params(unmoved_order))
     if stored < apart:
         return found
     # Cells that are one access each leave a block the dims around them: it covers two, and rows of any length.

@@ -21,7 +21,7 @@ from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Params, ParamsClass, Reasons, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.schedulers.thread_reduction import is_better_by_thread
+from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faster
 
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
 _OF_CACHE = 4
@@ -40,7 +40,7 @@ def _streams(found: Reduction, m: ReductionMapping, device: DeviceInfo) -> bool:
         return False
     if space.inner and m.sharing > 1:
         return space.kept == 1 and not m.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
-    if space.ragged and not space.inner:
+    if space.sector_misaligned and not space.inner:
         # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
         return False
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
@@ -58,12 +58,12 @@ class ReductionScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        shared = self.propose_in_blocks(segment, inputs, device)
-        if is_better_by_thread(segment, inputs, device, shared.vector):
+        shared = self.propose_block_reduction(segment, inputs, device)
+        if is_thread_reduction_faster(segment, inputs, device, shared.vector):
             return Refused("a thread has all that a result is reduced from")
         return shared
 
-    def propose_in_blocks(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> ReductionParams:
+    def propose_block_reduction(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> ReductionParams:
         """What is proposed where threads share a reduction."""
         return _proposed(find_reduction(segment, inputs, device), device)
 

@@ -39,7 +39,7 @@ from fuser.schedule.analysis.stages import (
     row_reductions,
     split_stages,
 )
-from fuser.schedule.cost.persistent_rows import in_two_passes
+from fuser.schedule.cost.persistent_rows import set_two_pass
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
@@ -47,13 +47,13 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 def schedule_reduction(
     segment: Fusion, params: ReductionParams, blocks: int = 0, *, in_registers: bool = False
 ) -> ScheduleBuilder:
-    """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`.
+    """The schedule, also of chained reductions. `blocks`: see `split_grid_stride`.
 
     in_registers   what a thread reads of its columns, in one iteration, stays there for all stages
     """
     builder = ScheduleBuilder(segment)
     if in_registers:
-        in_two_passes(builder)
+        set_two_pass(builder)
     graph = builder.graph()
     results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
     name = max(results, key=lambda t: concrete_dims(graph, t)).name
@@ -160,7 +160,7 @@ def _transform(
     builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *(d for d in trivial if d not in reduced)])})
     merge_runs(builder, name, 0, runs[False])
     at = 1 if kept else 0
-    slow, fast = _cut_runs(runs[True], params.run_dims)
+    slow, fast = _split_runs(runs[True], params.run_dims)
     planes = params.block_outer > 0 and len(slow) > 0
     if planes:
         merge_runs(builder, name, at, slow)
@@ -174,7 +174,7 @@ def _transform(
             if params.block_iterate > 1:
                 builder.split(name, 0, params.block_iterate)
                 at = 2
-            at += cut_trips(builder, name, blocks)
+            at += split_grid_stride(builder, name, blocks)
             if params.block_iterate > 1:
                 types.append((at - 1, ParallelType.block_y))
         # The vector is cut off first: every part of the grid then starts at a multiple of it.
@@ -186,7 +186,7 @@ def _transform(
         if params.vector > 1:
             builder.split(name, 0, params.vector)
         builder.split(name, 0, params.block_iterate)
-        at = 2 + cut_trips(builder, name, blocks)
+        at = 2 + split_grid_stride(builder, name, blocks)
         types += [(0, ParallelType.grid_x), (at - 1, ParallelType.block_x)]
         if params.vector > 1:
             builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
@@ -243,7 +243,7 @@ class _Steps:
     unrolled: int
 
 
-def cut_trips(builder: ScheduleBuilder, name: str, blocks: int) -> int:
+def split_grid_stride(builder: ScheduleBuilder, name: str, blocks: int) -> int:
     """Let `blocks` blocks go over what loop 0 of a tensor counts, if that is not 0; the number of loops added behind loop 0.
 
     Neighbouring blocks take neighbours in each trip.
@@ -318,7 +318,7 @@ def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) ->
         builder.merge(name, at, at + 1)
 
 
-def _cut_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:
+def _split_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:
     """Runs of neighbouring reduced dims (number of dims of each, slowest first): those before the fastest one, and that one,
     cut to `run_dims` if that is not 0."""
     slow, fast = runs[:-1], runs[-1:]

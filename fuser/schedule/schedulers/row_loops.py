@@ -8,9 +8,9 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
-from fuser.schedule.cost.persistent_rows import in_two_passes
+from fuser.schedule.cost.persistent_rows import set_two_pass
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
-from fuser.schedule.schedulers.reduction_loops import cut_trips, merge_runs
+from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.place_rows import (
     inline_rows,
@@ -23,11 +23,11 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 
 
 def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
-    """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    """The schedule, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = ScheduleBuilder(segment)
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
-    in_two_passes(builder, one_pass=params.one_pass)
+    set_two_pass(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
     evict_last(builder, copies)
@@ -66,7 +66,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.rows > 1:
             builder.split(name, 0, params.rows)
             at = 2
-        at += cut_trips(builder, name, blocks)
+        at += split_grid_stride(builder, name, blocks)
         if params.rows > 1:
             types.append((at - 1, ParallelType.block_y))
     if params.vector > 1:

@@ -17,15 +17,15 @@ from __future__ import annotations
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterPass
+from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.place_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
-MOST_PARTS_AT_ONCE = 32
+MOST_PARTIAL_SUM_UNROLL = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 
 
-class RowsPass(InnerOuterPass):
+class RowSplitSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
@@ -40,18 +40,18 @@ class RowsPass(InnerOuterPass):
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self.compute(p.in_shared)
+        late, copies, _ = self.place_values(p.in_shared)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
             self.order_dims(name)
-        self._cut_rows(reference)
+        self._split_rows(reference)
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._parts(name)]
         got = {b.cache_after(part) for part in parts}
-        self.cut_columns(reference, self.within, p.vector, p.across, p.along, p.batch)
+        self.split_columns(reference, self.within, p.vector, p.across, p.along, p.batch)
         siblings = {s for name in column for s in b.siblings(name)}
-        after = self.after(column) | late
+        after = self.values_computed_from(column) | late
         main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
         others = [n for n in main if n not in b.siblings(reference)]
         b.transform_like(reference, others)
@@ -77,7 +77,7 @@ class RowsPass(InnerOuterPass):
             b.load_ahead(name, best_effort=True, iterations=2 if name in self.placed.values() else 1)
         return b
 
-    def _cut_rows(self, name: str) -> None:
+    def _split_rows(self, name: str) -> None:
         """O -> G, [Z,] O/(G*Z*U), [U]."""
         b, p = self.builder, self.params
         self.merge_rows(name)
@@ -126,7 +126,7 @@ class RowsPass(InnerOuterPass):
         b.split(name, 3, p.along)
         if p.side_by_side > 1:
             b.split(name, 3, p.side_by_side)
-        b.split(name, 3, parts_at_once(p.blocks, p.along * p.side_by_side))
+        b.split(name, 3, partial_sum_unroll(p.blocks, p.along * p.side_by_side))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
         types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}
@@ -139,7 +139,7 @@ class RowsPass(InnerOuterPass):
         return 4
 
 
-def parts_at_once(blocks: int, threads: int) -> int:
+def partial_sum_unroll(blocks: int, threads: int) -> int:
     """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few iterations, all nearly full."""
     each = -(-blocks // threads)
-    return -(-each // -(-each // MOST_PARTS_AT_ONCE))
+    return -(-each // -(-each // MOST_PARTIAL_SUM_UNROLL))

@@ -24,20 +24,20 @@ from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs, tensor_output
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.reference import (
     choose_vector,
     concrete_dims,
+    dim_conflict,
     dim_groups,
     dim_order,
-    lacking_output,
+    find_output_missing_dim,
+    find_uncovered_tensor,
     resolving_graph,
-    tangled_dims,
-    uncovered,
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.cost.scan_model import LEAST_AHEAD, SharedRows, best_cluster, block_time
+from fuser.schedule.cost.scan_model import LEAST_AHEAD, ClusterScanRows, block_time, choose_scan_cluster
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -110,14 +110,14 @@ class ScanScheduler:
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
-        missing = uncovered(graph, reference.output, segment)
+        missing = find_uncovered_tensor(graph, reference.output, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.output.name} does not have")
         groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        lacking = lacking_output(graph, segment, groups)
+        lacking = find_output_missing_dim(graph, segment, groups)
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.output.name}")
-        tangled = tangled_dims(segment, graph)
+        tangled = dim_conflict(segment, graph)
         if tangled is not None:
             return Refused(tangled)
         return Accepted()
@@ -139,7 +139,7 @@ class ScanScheduler:
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
             # Of few short rows the ends are what all wait for; of many, accesses count.
-            least = least_cut(limit) if limit > 1 else 0
+            least = min_peeled_length(limit) if limit > 1 else 0
             at_least = least if kept < _MOST_BY_ELEMENT * device.sm_count else 0
             accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=at_least)
             if isinstance(accesses.access, Peeled) and length < least and limit > _SHORT_VECTOR:
@@ -205,8 +205,8 @@ def _inner(
     most = max(1, min(_MOST_TILES, held // (vector * widest)))
     threads, cluster, ahead = _power_of_two(-(-accesses // most), 1, limit), 1, False
     if device.max_cluster > 1 and accesses > limit * most and 2 * kept <= _BLOCKS_PER_SM * device.sm_count:
-        shared = SharedRows(kept, accesses, vector, widest, kept * length * element_bytes)
-        shape = best_cluster(shared, device)
+        shared = ClusterScanRows(kept, accesses, vector, widest, kept * length * element_bytes)
+        shape = choose_scan_cluster(shared, device)
         if shape is not None:
             threads, most, cluster, ahead = shape.threads, shape.accesses, shape.blocks, shape.ahead
     if threads < device.warp_size:
@@ -281,9 +281,9 @@ def _outer(
     blocks = -(-columns // along)
     if device.max_cluster > 1 and length > down * batch and blocks < device.sm_count:
         # A block's columns side by side are as long a row.
-        shared = SharedRows(blocks, length * along, vector, widest, kept * length * element_bytes, live)
-        shape = best_cluster(shared, device)
-        if shape is not None and shape.microseconds < block_time(shared, down * along, batch, device):
+        shared = ClusterScanRows(blocks, length * along, vector, widest, kept * length * element_bytes, live)
+        shape = choose_scan_cluster(shared, device)
+        if shape is not None and shape.time_us < block_time(shared, down * along, batch, device):
             down, batch, cluster, ahead = shape.threads // along, shape.accesses, shape.blocks, shape.ahead
     reasons = (
         f"{columns} columns of {vector} elements, {length} rows",

@@ -28,14 +28,14 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, arguments_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
-from fuser.schedule.analysis.stages import as_defined, keep_stages, row_reductions, stage_levels
+from fuser.schedule.analysis.stages import keep_stages, row_reductions, stage_levels, unscheduled
 from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.cost.plan_pointwise import Choice
+from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import LEAST_THREADS
 from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.transforms.tile_loops import lacks_loop, tile_loops
+from fuser.schedule.transforms.tile_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 
 HELD_BYTES = 128
@@ -88,7 +88,7 @@ class ThreadReductionScheduler:
             name = tensor_inputs(definition)[0].name
         keep_stages(builder)
         builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
-        types = tile_loops(builder, name, replace(loops, parts=loops.parts[:-1], whole=False))
+        types = build_pointwise_loops(builder, name, replace(loops, parts=loops.parts[:-1], whole=False))
         builder.transform_like(name)
         for position, parallel_type in enumerate(types):
             builder.parallelize(name, position, parallel_type)
@@ -105,13 +105,15 @@ class ThreadReductionScheduler:
         limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
         if loops.vector > 1:
             # So does what is the same for neighbours, such as the weights of a row: it is computed once for all of them.
-            same = (t.name for t in builder.tensors if t.name not in loads and lacks_loop(builder, t.name, first))
+            same = (
+                t.name for t in builder.tensors if t.name not in loads and is_invariant_in_loop(builder, t.name, first)
+            )
             limits += [(n, first) for n in same]
         builder.inline_most(limits=limits)
         return builder
 
 
-def is_better_by_thread(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, vector: int) -> bool:
+def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, vector: int) -> bool:
     """Whether a thread should reduce all that a result is made of, rather than threads that share it.
 
     Accesses are no shorter then, and something is gained: longer ones; elements that follow one another in memory, which
@@ -126,7 +128,7 @@ def is_better_by_thread(segment: Fusion, inputs: SegmentInputs, device: DeviceIn
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tails).get(n, 1) for n in loops.runs)
-    has_stages = len(set(stage_levels(as_defined(segment)).values())) > 1
+    has_stages = len(set(stage_levels(unscheduled(segment)).values())) > 1
     return width > vector or (width == vector and (has_runs or has_stages))
 
 
@@ -164,11 +166,11 @@ def propose_by_thread(
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
     if max(runs.values()) > CELL_BYTES:
         return Refused("threads side by side would read places too far apart")
-    choice = Choice(graph, segment, inputs, [groups[d] for d in kept], device, cells)
-    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.repeated // count))
+    choice = PointwiseHeuristic(graph, segment, inputs, [groups[d] for d in kept], device, cells)
+    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.max_unrolled // count))
     while most > 1 and not choice.has_threads(most):
         most //= 2
-    found = choice.tiled((*kept, *inner, *(d for d in order if d not in solid)), vector, most)
+    found = choice.params_with_inner_tile((*kept, *inner, *(d for d in order if d not in solid)), vector, most)
     if found is None:
         return Refused("an end of a row would cut vectors")
     words = (

@@ -16,7 +16,7 @@ from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, row_to_follow
+from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
@@ -304,7 +304,7 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled |
     is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
     if not written or is_wide or math.prod(sizes[g] for g in run) < LEAST_VECTORS * CUT:
         return None
-    to = row_to_follow(along, run, sizes, CUT, written)
+    to = choose_peel_reference(along, run, sizes, CUT, written)
     if not isinstance(to, Peeled):
         return None
     narrow = [a for a in along if a.tensor.dtype.itemsize < CUT_ITEM]

@@ -17,7 +17,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.inner_outer import choices_of, concrete_groups, downstream, input_dims, reduced_of
+from fuser.schedule.analysis.inner_outer import concrete_groups, downstream, input_dims, reduced_of, row_orientations
 from fuser.schedule.analysis.reference import (
     dim_groups,
     resolving_graph,
@@ -25,13 +25,13 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.stages import keep_stages
 
 
-class InnerOuterPass:
+class InnerOuterScheduleBuilder:
     """What there is to compute, in a schedule of its own; one use. `order`, `reference`: see InnerOuterParams."""
 
     def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
         graph = resolving_graph(segment)
-        inner_outer = next(s for s in choices_of(segment, graph) if s.reference.name == reference)
+        inner_outer = next(s for s in row_orientations(segment, graph) if s.reference.name == reference)
         self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
         self.along = input_dims(segment, graph, inner_outer.along)
@@ -42,19 +42,19 @@ class InnerOuterPass:
     def kept(self) -> list[Tensor]:
         """Values of full size that are kept from one stage to the next beside the copies of inputs."""
         b = self.builder
-        _, copies, kept = self.compute()
+        _, copies, kept = self.place_values()
         graph = b.graph()
         along = self._along_groups(graph)
         tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
         return [t for t in tensors if concrete_groups(graph, t) & along]
 
-    def compute(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
+    def place_values(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
         """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
 
         Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
         """
         b = self.builder
-        late = self._compute_apart()
+        late = self._recompute_after_sums()
         copies = self._cache(late)
         for name in in_shared:
             self.placed[name] = b.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]])
@@ -75,22 +75,22 @@ class InnerOuterPass:
         row = [t.name for t in results if reduced_of(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
 
-    def after(self, column: Iterable[str]) -> set[str]:
+    def values_computed_from(self, column: Iterable[str]) -> set[str]:
         tensors = [self.builder.state(n).tensor for n in column]
         return {t.name for t in downstream(self.builder.exprs, tensors)}
 
-    def _compute_apart(self) -> set[str]:
+    def _recompute_after_sums(self) -> set[str]:
         """Compute anew, for what follows the sums, all that it needs beside them; the names made."""
         b = self.builder
         made: set[str] = set()
-        pending = sorted(self.after(self.sums))
+        pending = sorted(self.values_computed_from(self.sums))
         siblings = {s for n in self.sums for s in b.siblings(n)}
         while pending:
             consumer = pending.pop()
             expr = b.definition(consumer)
             assert expr is not None
             for t in dict.fromkeys(tensor_inputs(expr)):
-                if t.name in made | siblings or t.name in self.after(self.sums) or t.is_cpu:
+                if t.name in made | siblings or t.name in self.values_computed_from(self.sums) or t.is_cpu:
                     continue
                 if t.name in b.input_names:
                     made.add(b.cache_after(t.name, cached_uses=[consumer]))
@@ -146,7 +146,7 @@ class InnerOuterPass:
         for _ in range(len(self.order) - len(self.along) - 1):
             self.builder.merge(name, 0, 1)
 
-    def cut_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
+    def split_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
         """I, from position `at` on -> I/(v*...), ..., [v]: the dims of a row become one, which is split by the elements of an
         access, and then by each of `counts`."""
         b = self.builder

@@ -9,7 +9,7 @@ from fuser.schedule.params import PointwiseParams
 from fuser.schedule.transforms.vectorize import split_vector
 
 
-def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
+def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
     """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
     for at, count in enumerate(params.parts):
         for _ in range(count - 1):
@@ -49,7 +49,7 @@ def tile_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> 
     return [*blocks, *([ParallelType.block_y] if high > 1 else []), ParallelType.block_x]
 
 
-def lacks_loop(builder: ScheduleBuilder, name: str, position: int) -> bool:
+def is_invariant_in_loop(builder: ScheduleBuilder, name: str, position: int) -> bool:
     """Whether a tensor has nothing that a loop of its consumers is over."""
     axes = builder.state(name).loop
     return len(axes) > position and axes[position].is_broadcast and axes[position].extent is const(1)

@@ -10,7 +10,7 @@ import pytest
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.segment import SizesRefused
+from fuser.schedule.segment import SizeRefusal
 from fuser.schedule.segmentation import segment_fusion
 
 Float, Half, Double = DataType.Float, DataType.Half, DataType.Double
@@ -46,7 +46,7 @@ def test_gradients_are_two_lots() -> None:
     assert lots(fusion) == [{dx}, {dw, db}]
     names = frozenset(t.name for e in fusion.tensor_exprs for t in tensor_outputs(e))
     assert len(segment_fusion(fusion).segments) == 1, "one kernel, where its sizes fit"
-    refused = [SizesRefused(SchedulerType.inner_outer_persistent, names)]
+    refused = [SizeRefusal(SchedulerType.inner_outer_persistent, names)]
     segmented = segment_fusion(fusion, refused)
     assert [s.scheduler.type for s in segmented.segments] == [SchedulerType.inner_persistent, SchedulerType.reduction]
     assert [{t.name for t in s.fusion.output_tensors} for s in segmented.segments] == [{dx}, {dw, db}]

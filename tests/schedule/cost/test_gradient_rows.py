@@ -12,9 +12,9 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.columns_model import choose_group_shape
-from fuser.schedule.cost.gradient_rows import choose_shared_rows
-from fuser.schedule.cost.inner_outer_load import Found, find_inner_outer
+from fuser.schedule.cost.columns_model import choose_gradient_grid
+from fuser.schedule.cost.gradient_rows import choose_shared_memory_shape
+from fuser.schedule.cost.inner_outer_load import GradientSizes, find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
@@ -23,7 +23,7 @@ H200 = DeviceInfo.preset("H200")
 BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
 
 
-def found_for(rows: int, length: int, dtype: DataType) -> tuple[Found, KernelCompiler, SegmentInputs]:
+def found_for(rows: int, length: int, dtype: DataType) -> tuple[GradientSizes, KernelCompiler, SegmentInputs]:
     from benchmarks.case import define_fusion
 
     fd = define_fusion(layer_norm_backward(rows, length, dtype))
@@ -34,8 +34,8 @@ def found_for(rows: int, length: int, dtype: DataType) -> tuple[Found, KernelCom
     statistic = TensorDescriptor(wide, (rows, 1), (1, 1))
     bound = bind_inputs(fusion, [full, full, TensorDescriptor(dtype, (length,), (1,)), statistic, statistic])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_inner_outer(fusion, inputs)
-    assert isinstance(found, Found)
+    found = find_gradient_sizes(fusion, inputs)
+    assert isinstance(found, GradientSizes)
     return found, KernelCompiler(H200), inputs
 
 
@@ -51,7 +51,7 @@ SHAPES = [
 @pytest.mark.parametrize(("rows", "length", "dtype"), SHAPES)
 def test_long_rows_of_many(rows: int, length: int, dtype: DataType) -> None:
     found, compiler, inputs = found_for(rows, length, dtype)
-    shape = choose_shared_rows(found, H200)
+    shape = choose_shared_memory_shape(found, H200)
     assert shape is not None
     assert shape.threads * shape.batch * shape.vector >= length
     assert (shape.batch - 1) * shape.threads * shape.vector < length, "no access is idle for every thread"
@@ -88,16 +88,18 @@ def test_short_rows_stay_in_registers(rows: int, length: int, dtype: DataType) -
 
 
 def test_no_shape() -> None:
-    assert choose_shared_rows(found_for(1000, 5001, BFloat16)[0], H200) is None, "two bytes are no asynchronous copy"
-    assert choose_shared_rows(found_for(1000, 16384, Double)[0], H200) is None, "a thread has too few registers"
-    assert choose_shared_rows(found_for(2000, 3072, Double)[0], replace(H200, arch="sm_75")) is None
+    assert choose_shared_memory_shape(found_for(1000, 5001, BFloat16)[0], H200) is None, (
+        "two bytes are no asynchronous copy"
+    )
+    assert choose_shared_memory_shape(found_for(1000, 16384, Double)[0], H200) is None, "a thread has too few registers"
+    assert choose_shared_memory_shape(found_for(2000, 3072, Double)[0], replace(H200, arch="sm_75")) is None
 
 
 @pytest.mark.parametrize("rows", [2, 5, 8, 16, 74])
 @pytest.mark.parametrize("length", [50257, 128256, 250003])
 def test_doubles_over_the_grid(rows: int, length: int) -> None:
     found, _, _ = found_for(rows, length, Double)
-    shape = choose_group_shape(length, rows, 1, found.load, H200)
+    shape = choose_gradient_grid(length, rows, 1, found.cost, H200)
     if shape is None:
         # Two kernels are faster.
         assert rows > 16

@@ -18,7 +18,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.reduction_steps import Times, bursts_moved, times_of
+from fuser.schedule.cost.reduction_steps import Times, burst_overhead, compare_times
 from fuser.schedule.params import Aligned, InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
 
 D = DataType
@@ -74,16 +74,16 @@ def norm_of(n: int, g: int, k: int, h: int, w: int, dtype: DataType, *, only: bo
 
 
 def always_in_steps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "times_of", lambda *_: Times(2.0, 1.0, 3))
+    patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "compare_times", lambda *_: Times(2.0, 1.0, 3))
 
 
 def test_bursts_of_runs() -> None:
     """Runs of 20 bytes begin at each multiple of 4: each touches one burst or two, as often as each of 16 places says."""
     for run in (2, 4, 8, 12, 16, 20, 32, 40, 64, 80, 100, 128, 200):
         touched = sum((k * run + run - 1) // BURST_BYTES - k * run // BURST_BYTES + 1 for k in range(BURST_BYTES))
-        assert bursts_moved(run) == pytest.approx(touched / run)
-        assert bursts_moved(run) >= 1
-        assert (bursts_moved(run) == 1) == (run % BURST_BYTES == 0)
+        assert burst_overhead(run) == pytest.approx(touched / run)
+        assert burst_overhead(run) >= 1
+        assert (burst_overhead(run) == 1) == (run % BURST_BYTES == 0)
 
 
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half, D.Float], ids=lambda d: d.name)
@@ -164,11 +164,11 @@ def test_late_launches_and_slow_memories_cost_more(n: int, *, only: bool) -> Non
     compared: list[tuple[Times | None, ...]] = []
 
     def compare(*args: Any) -> Times | None:
-        compared.append(tuple(times_of(*args[:-1], device) for device in (H200, late, slow)))
+        compared.append(tuple(compare_times(*args[:-1], device) for device in (H200, late, slow)))
         return None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "times_of", compare)
+        patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "compare_times", compare)
         norm_of(n, 32, 10, 64, 64, D.BFloat16, only=only)
     ((here, behind, slower),) = compared
     assert here is not None

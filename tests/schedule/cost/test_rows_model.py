@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.inner_outer_load import Load
-from fuser.schedule.cost.rows_model import choose_pass_shape, columns_of_block, pass_time
+from fuser.schedule.cost.inner_outer_load import GradientRowCost
+from fuser.schedule.cost.rows_model import choose_row_split, columns_of_block, row_split_time
 from fuser.schedule.scheduler import Refused
 
 H200 = DeviceInfo.preset("H200")
@@ -18,11 +18,11 @@ H200 = DeviceInfo.preset("H200")
 @pytest.mark.parametrize("vector", [1, 4, 8])
 @pytest.mark.parametrize("rows", [1, 100, 16384])
 def test_pass_shapes(length: int, vector: int, rows: int) -> None:
-    shape = choose_pass_shape(
+    shape = choose_row_split(
         length,
         rows,
         vector,
-        Load(4, 6, row_registers=vector, held_registers=3 * vector, kept_registers=0, sums=2),
+        GradientRowCost(4, 6, row_registers=vector, held_registers=3 * vector, kept_registers=0, sums=2),
         H200,
     )
     if isinstance(shape, Refused):
@@ -46,7 +46,7 @@ def test_pass_shapes(length: int, vector: int, rows: int) -> None:
 
 def test_rows_of_doubles_are_joined_two_at_a_time() -> None:
     """Of two rows that a thread holds, both are worked on at once."""
-    load = Load(
+    cost = GradientRowCost(
         16,
         24,
         row_registers=8,
@@ -57,15 +57,15 @@ def test_rows_of_doubles_are_joined_two_at_a_time() -> None:
         is_double=True,
         operations=24,
     )
-    shape = choose_pass_shape(64, 100_003, 2, load, H200)
+    shape = choose_row_split(64, 100_003, 2, cost, H200)
     assert not isinstance(shape, Refused)
     assert (shape.rows, shape.ahead) == (2, False)
 
 
-def by_element(itemsize: int) -> Load:
+def by_element(itemsize: int) -> GradientRowCost:
     """A gradient of layer norm whose rows begin anywhere."""
     words = -(-itemsize // 4)
-    return Load(
+    return GradientRowCost(
         2 * itemsize,
         3 * itemsize,
         row_registers=2 * words,
@@ -85,7 +85,7 @@ def by_element(itemsize: int) -> Load:
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_by_element(itemsize: int, length: int, threads: tuple[int, ...]) -> None:
     """A warp has a row if it can: more threads join through shared memory, and each joins for fewer elements."""
-    shape = choose_pass_shape(length, 20_000, 1, by_element(itemsize), H200)
+    shape = choose_row_split(length, 20_000, 1, by_element(itemsize), H200)
     assert not isinstance(shape, Refused)
     assert shape.threads in threads
     assert shape.ahead
@@ -94,13 +94,13 @@ def test_rows_by_element(itemsize: int, length: int, threads: tuple[int, ...]) -
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
 def test_what_takes_time(itemsize: int) -> None:
     """More rows, wider rows, more operations, loads that are waited for, a block less on each processor."""
-    load = by_element(itemsize)
+    cost = by_element(itemsize)
 
     def time(
         *, threads: int = 32, rows: int = 20_000, length: int = 257, blocks: int = 264, ahead: bool = True
     ) -> float:
         batch = -(-length // threads)
-        return pass_time(threads, batch, 8, 1, blocks, length, rows, 1, load, H200, ahead=ahead)
+        return row_split_time(threads, batch, 8, 1, blocks, length, rows, 1, cost, H200, ahead=ahead)
 
     base = time()
     assert time(rows=40_000) > base
@@ -108,5 +108,5 @@ def test_what_takes_time(itemsize: int) -> None:
     assert time(threads=128) > base, "three quarters of the joins are for nothing"
     assert time(blocks=132) > base
     assert time(ahead=False) > base
-    more = replace(load, operations=2 * load.operations)
-    assert pass_time(32, 9, 8, 1, 264, 257, 20_000, 1, more, H200, ahead=True) > base
+    more = replace(cost, operations=2 * cost.operations)
+    assert row_split_time(32, 9, 8, 1, 264, 257, 20_000, 1, more, H200, ahead=True) > base

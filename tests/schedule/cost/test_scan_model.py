@@ -8,18 +8,24 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.scan_model import MOST_WORDS, ClusterShape, SharedRows, best_cluster, block_time
+from fuser.schedule.cost.scan_model import (
+    MOST_WORDS,
+    ClusterScanRows,
+    ScanClusterShape,
+    block_time,
+    choose_scan_cluster,
+)
 
 H200 = DeviceInfo.preset("H200")
 
 
-def rows(count: int, length: int, itemsize: int) -> SharedRows:
+def rows(count: int, length: int, itemsize: int) -> ClusterScanRows:
     vector = 16 // max(itemsize, 2)
-    return SharedRows(count, -(-length // vector), vector, itemsize, 2 * count * length * itemsize)
+    return ClusterScanRows(count, -(-length // vector), vector, itemsize, 2 * count * length * itemsize)
 
 
-def chosen(asked: SharedRows, device: DeviceInfo) -> ClusterShape:
-    found = best_cluster(asked, device)
+def chosen(asked: ClusterScanRows, device: DeviceInfo) -> ScanClusterShape:
+    found = choose_scan_cluster(asked, device)
     assert found is not None
     return found
 
@@ -45,7 +51,7 @@ def test_shapes_that_were_the_fastest(
 def test_no_rows_have_a_shape_too() -> None:
     """A kernel for them is compiled, and never launched."""
     for length, itemsize in itertools.product((8224, 1 << 20), (2, 4, 8)):
-        assert chosen(rows(0, length, itemsize), H200).microseconds >= 0
+        assert chosen(rows(0, length, itemsize), H200).time_us >= 0
 
 
 def test_every_processor_has_work_and_a_thread_what_registers_hold() -> None:
@@ -54,7 +60,7 @@ def test_every_processor_has_work_and_a_thread_what_registers_hold() -> None:
         found = chosen(asked, H200)
         assert asked.words * found.accesses <= MOST_WORDS
         assert count * found.blocks >= H200.sm_count or found.blocks == H200.max_cluster
-        assert found.microseconds > 0
+        assert found.time_us > 0
 
 
 def test_small_devices_and_those_without_large_clusters_get_a_shape() -> None:
@@ -64,12 +70,12 @@ def test_small_devices_and_those_without_large_clusters_get_a_shape() -> None:
 
 
 def test_no_shape_where_blocks_are_too_small_for_any() -> None:
-    assert best_cluster(rows(2, 128256, 4), replace(H200, max_threads_per_block=128)) is None
+    assert choose_scan_cluster(rows(2, 128256, 4), replace(H200, max_threads_per_block=128)) is None
 
 
 def test_few_rows_take_a_block_each_longer_than_a_cluster() -> None:
     few, many = (
-        block_time(r, 512, 4, H200) / chosen(r, H200).microseconds for r in (rows(4, 65536, 4), rows(4000, 65536, 4))
+        block_time(r, 512, 4, H200) / chosen(r, H200).time_us for r in (rows(4, 65536, 4), rows(4000, 65536, 4))
     )
     assert few > 2
     assert many < 1.2

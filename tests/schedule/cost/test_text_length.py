@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel_demand import Demand, demand_of
 from fuser.runtime.compiled_kernel import BlocksBy
-from fuser.schedule.cost.text_length import element_instructions, most_repeated
+from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, choose_scheduler
 from tests.compiler.test_kernel_compiler import asking_for_four_blocks
@@ -107,9 +107,9 @@ def test_a_smaller_cache_holds_shorter_loops(dims: list[int] | None) -> None:
         params = params_of(fusion, 4096, 4096, device)
         if dims is None:
             # Vectors of what is written stay: they are few elements.
-            assert params.unroll == 1 or params.unroll * params.vector <= most_repeated(fusion, device)
+            assert params.unroll == 1 or params.unroll * params.vector <= max_unrolled_elements(fusion, device)
         else:
-            assert params.unroll * params.vector <= most_repeated(fusion, device)
+            assert params.unroll * params.vector <= max_unrolled_elements(fusion, device)
 
 
 def test_blocks_for_which_a_kernel_must_spill_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

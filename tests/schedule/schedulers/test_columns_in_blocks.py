@@ -13,8 +13,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
-from fuser.schedule.cost.inner_outer_load import Found, Load, find_inner_outer
+from fuser.schedule.cost.columns_model import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
+from fuser.schedule.cost.inner_outer_load import GradientRowCost, GradientSizes, find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
@@ -36,11 +36,11 @@ H200 = DeviceInfo.preset("H200")
 Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 
 
-def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Found:
+def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> GradientSizes:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    found = find_inner_outer(fusion, SegmentInputs(bound.tensors, bound.evaluate))
-    assert isinstance(found, Found)
+    found = find_gradient_sizes(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    assert isinstance(found, GradientSizes)
     return found
 
 
@@ -65,8 +65,8 @@ def check(
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_inner_outer(fusion, inputs, vector)
-    assert isinstance(found, Found)
+    found = find_gradient_sizes(fusion, inputs, vector)
+    assert isinstance(found, GradientSizes)
     assert found.vector == vector
     batch = -(-found.length // (vector * threads * sharing))
     trip = blocks * side_by_side * at_once
@@ -164,7 +164,7 @@ def test_rows_held_at_once_wait_once_and_for_values() -> None:
 )
 def test_proposed_shapes_hold_all_rows(define: Definition, dtype: DataType, rows: int, length: int) -> None:
     found = found_for(define, rows, length, dtype)
-    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200)
+    shape = choose_gradient_cluster(length, rows, found.vector, found.cost, H200)
     if shape is None:
         return
     assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
@@ -180,20 +180,20 @@ def test_proposed_shapes_hold_all_rows(define: Definition, dtype: DataType, rows
 @pytest.mark.parametrize(("rows", "length"), [(4, 7168), (39, 1024), (7, 1000), (480, 64)])
 def test_small_gradients_are_one_cluster(rows: int, length: int) -> None:
     found = found_for(layer_norm_backward, rows, length, BFloat16)
-    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is not None
-    assert choose_cluster_shape(length, rows, found.vector, found.load, replace(H200, max_cluster=1)) is None
+    assert choose_gradient_cluster(length, rows, found.vector, found.cost, H200) is not None
+    assert choose_gradient_cluster(length, rows, found.vector, found.cost, replace(H200, max_cluster=1)) is None
 
 
 @pytest.mark.parametrize(("rows", "length"), [(16384, 4096), (500, 5120), (37, 128256)])
 def test_large_gradients_are_not(rows: int, length: int) -> None:
     found = found_for(layer_norm_backward, 4, 64, BFloat16)
-    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is None
+    assert choose_gradient_cluster(length, rows, found.vector, found.cost, H200) is None
 
 
 @pytest.mark.parametrize(("rows", "length"), [(37, 128256), (8, 128256), (2, 250003), (74, 250003)])
 def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
     found = found_for(layer_norm_backward, 4, 64, Float)
-    shape = choose_group_shape(length, rows, found.vector, found.load, H200)
+    shape = choose_gradient_grid(length, rows, found.vector, found.cost, H200)
     assert shape is not None
     assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
     assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
@@ -202,7 +202,7 @@ def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
     assert shape.threads % 32 == 0
     assert shape.threads * -(-shape.registers // 8) * 8 <= 65536
     assert (
-        choose_group_shape(length, rows, found.vector, found.load, replace(H200, registers_per_thread=32, sm_count=2))
+        choose_gradient_grid(length, rows, found.vector, found.cost, replace(H200, registers_per_thread=32, sm_count=2))
         is None
     )
 
@@ -223,12 +223,12 @@ def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_t
 ) -> None:
     """As on an H200."""
     found = found_for(layer_norm_backward, rows, length, dtype)
-    apart = side_by_side_time(length, rows, found.vector, found.load, H200)
-    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200, apart)
+    apart = two_kernel_time(length, rows, found.vector, found.cost, H200)
+    shape = choose_gradient_cluster(length, rows, found.vector, found.cost, H200, apart)
     assert (shape is not None) is is_near
 
 
-DOUBLES = Load(
+DOUBLES = GradientRowCost(
     loaded=16,
     moved=24,
     row_registers=8,
@@ -252,16 +252,16 @@ def test_long_rows_of_doubles_lie_over_the_grid_in_the_place_of_two_kernels(
     rows: int, length: int, vector: int
 ) -> None:
     """As on an H200."""
-    apart = side_by_side_time(length, rows, vector, DOUBLES, H200)
-    assert choose_group_shape(length, rows, vector, DOUBLES, H200, apart) is not None
-    assert choose_group_shape(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
+    apart = two_kernel_time(length, rows, vector, DOUBLES, H200)
+    assert choose_gradient_grid(length, rows, vector, DOUBLES, H200, apart) is not None
+    assert choose_gradient_grid(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
 
 
 def test_few_warps_have_sums_to_join() -> None:
     """Two accesses of 960 threads take longer than six of 320."""
     found = found_for(layer_norm_backward, 3, 65, BFloat16)
     assert found.vector == 1
-    shape = choose_group_shape(250_003, 3, 1, found.load, H200)
+    shape = choose_gradient_grid(250_003, 3, 1, found.cost, H200)
     assert shape is not None
     assert shape.threads <= 640
     assert shape.batch >= 3

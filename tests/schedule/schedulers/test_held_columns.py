@@ -20,7 +20,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
 from fuser.schedule.cost import columns_in_registers
-from fuser.schedule.cost.columns_in_registers import HeldColumns, HeldShape
+from fuser.schedule.cost.columns_in_registers import RegisterColumns, RegisterColumnShape
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
@@ -214,13 +214,15 @@ def test_columns_over_clusters(
 ) -> None:
     """Each block has a part of the rows, all of it in registers, and no block waits for others through device memory."""
 
-    def shared(held: HeldColumns, most: int, device: DeviceInfo, *, may_share: bool = False) -> HeldShape | None:
+    def shared(
+        held: RegisterColumns, most: int, device: DeviceInfo, *, may_share: bool = False
+    ) -> RegisterColumnShape | None:
         shapes = columns_in_registers._shapes(held, sharing, most, device)
-        return min(shapes, key=lambda s: s.time, default=None) if may_share else None
+        return min(shapes, key=lambda s: s.time_us, default=None) if may_share else None
 
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    monkeypatch.setattr(outer_persistent, "choose_held_shape", shared)
-    monkeypatch.setattr(outer_persistent, "over_grid", lambda *_: Refused("clusters are asked about"))
+    monkeypatch.setattr(outer_persistent, "choose_register_shape", shared)
+    monkeypatch.setattr(outer_persistent, "propose_grid_persistent", lambda *_: Refused("clusters are asked about"))
     kernel = check(define, as_reduced(define, (2, 67, 3, 24)), dtype, CLUSTERS)
     assert kernel.plan is not None
     assert kernel.plan.cluster is not None

@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.inner_outer_load import find_inner_outer
+from fuser.schedule.cost.inner_outer_load import find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
@@ -180,7 +180,7 @@ SMALL = replace(H200, sm_count=2)
 @pytest.fixture(autouse=True)
 def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kernels are no choice: see test_side_by_side.py."""
-    monkeypatch.setattr(inner_outer_persistent, "can_be_apart", lambda _: False)
+    monkeypatch.setattr(inner_outer_persistent, "can_split_rows_and_columns", lambda _: False)
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)
@@ -371,7 +371,7 @@ def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_inner_outer(fusion, inputs)
+    found = find_gradient_sizes(fusion, inputs)
     proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
     assert isinstance(proposed, InnerOuterParams)
     assert not isinstance(found, Refused)

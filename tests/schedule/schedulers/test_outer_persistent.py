@@ -22,7 +22,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
-from fuser.schedule.schedulers.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
+from fuser.schedule.schedulers.outer_persistent import ColumnAccessCost, OuterPersistentScheduler, choose_outer_shape
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import check as check_schedule
@@ -291,7 +291,7 @@ def test_a_loop_runs_backwards() -> None:
 @pytest.mark.parametrize("rows", [1, 100, 4096, 262_144])
 @pytest.mark.parametrize("loaded", [16, 32])
 def test_outer_shapes(rows: int, columns: int, loaded: int) -> None:
-    shape = choose_outer_shape(rows, columns, Columns(vector=8, loaded=loaded, held=32), 2, H200)
+    shape = choose_outer_shape(rows, columns, ColumnAccessCost(vector=8, loaded=loaded, held=32), 2, H200)
     if isinstance(shape, Refused):
         assert rows <= 100 or columns >= 8192
         return

@@ -54,7 +54,7 @@ def reduction(op: str, dims: Sequence[int], rank: int, dtype: DataType, order: S
 
 def propose(fusion: Fusion, inputs: Sequence[Any], device: DeviceInfo = TINY) -> ReductionParams:
     bound = bind_inputs(fusion, inputs)
-    params = SCHEDULER.propose_in_blocks(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
+    params = SCHEDULER.propose_block_reduction(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
     assert isinstance(params, ReductionParams)
     return params
 

@@ -13,7 +13,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.schedule.analysis.alignment import least_cut
+from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
@@ -82,7 +82,7 @@ def of_rows(dtype: DataType, rows: int, length: int, **layout: int) -> InnerPers
 
 
 def test_short_rows_are_not_cut() -> None:
-    assert (least_cut(8), least_cut(4), least_cut(2)) == (1365, 796, 597)
+    assert (min_peeled_length(8), min_peeled_length(4), min_peeled_length(2)) == (1365, 796, 597)
     for dtype, length in ((D.BFloat16, 257), (D.Half, 1001), (D.Float, 333), (D.Double, 129)):
         params = of_rows(dtype, 30965, length)
         assert (params.vector, params.access) == (1, Aligned())

@@ -13,8 +13,8 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.columns_model import side_by_side_time
-from fuser.schedule.cost.inner_outer_load import Load
+from fuser.schedule.cost.columns_model import two_kernel_time
+from fuser.schedule.cost.inner_outer_load import GradientRowCost
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
@@ -97,7 +97,7 @@ def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
     """Elements read one by one: 16 bits take longer than wider ones."""
     ratios: list[float] = []
     for itemsize in (2, 4, 8):
-        load = Load(
+        cost = GradientRowCost(
             2 * itemsize,
             3 * itemsize,
             row_registers=2,
@@ -106,7 +106,7 @@ def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
             sums=2,
             read_sizes=(itemsize,),
         )
-        by_element, whole = (side_by_side_time(257, 100_003, vector, load, H200) for vector in (1, 2))
+        by_element, whole = (two_kernel_time(257, 100_003, vector, cost, H200) for vector in (1, 2))
         ratios.append(by_element / whole)
     assert ratios[0] > max(ratios[1:])
     assert min(ratios) > 1.2
