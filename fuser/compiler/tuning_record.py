@@ -35,7 +35,7 @@ from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Access, CooperativeGroups, Params, Reasons
 from fuser.schedule.segment import Segment
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Fate(Enum):

@@ -253,10 +253,10 @@ def params_view(params: internal.Params) -> HeuristicParams:
             view: HeuristicParams = HeuristicParams()
         case internal.PointwiseParams():
             view = PointwiseParams(
-                break_point=sum(params.parts[:-1]),
+                break_point=sum(map(sum, params.merged_dims[:-1])),
                 vectorization_factor=params.vector,
-                unroll_factor_inner=params.unroll if len(params.parts) == 1 else 1,
-                unroll_factor_outer=params.unroll if len(params.parts) > 1 else 1,
+                unroll_factor_inner=params.unroll if len(params.merged_dims) == 1 else 1,
+                unroll_factor_outer=params.unroll if len(params.merged_dims) > 1 else 1,
             )
         case internal.ReductionParams():
             view = ReductionParams(
@@ -333,7 +333,7 @@ def params_view(params: internal.Params) -> HeuristicParams:
         case internal.ThreadReductionParams():
             view = ReductionParams(
                 unroll_factor_iter_dom=params.loops.vector,
-                vectorize_iter_dom=any(width > 1 for _, width in params.loops.widths),
+                vectorize_iter_dom=any(width > 1 for _, width in params.loops.vector_widths),
                 block_dim_iter_dom=ParallelType.block_x,
                 grid_dim_iter_dom=ParallelType.grid_x,
                 static_bdimx=True,
@@ -385,8 +385,8 @@ def _with_vector(
     if vector not in (1, 2, 4, 8, 16):
         raise SchedulingError(f"a vectorization factor is 1, 2, 4, 8 or 16, got {vector}", location=caller_location())
     if isinstance(base, internal.PointwiseParams):
-        widths = tuple((name, min(width, vector)) for name, width in base.widths if vector > 1)
-        return replace(base, vector=vector, widths=widths)
+        widths = tuple((name, min(width, vector)) for name, width in base.vector_widths if vector > 1)
+        return replace(base, vector=vector, vector_widths=widths)
     return replace(base, vector=vector, vectorized=base.vectorized if vector > 1 else ())
 
 

@@ -120,37 +120,37 @@ def _fits(device: DeviceInfo, *threads: int) -> bool:
 
 
 def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[PointwiseParams]:
-    if not params.parts:
+    if not params.merged_dims:
         return  # one element
-    wide, high = params.threads
+    wide, high = params.block_shape
     for threads in ((wide // 2, high), (wide * 2, high), (wide, high * 2), (wide, high // 2)):
         # One run of elements has one row of threads; without a number all columns are those of one block.
         if threads[0] and threads[1] and (high > 1 or threads[1] == 1) and _fits(device, *threads):
-            yield replace(params, threads=threads)
+            yield replace(params, block_shape=threads)
     yield from _halves_and_doubles(params, "unroll", most=8)
-    # How wide the accesses to cells are is asked of the tensors: their scheduler adds those.
-    has_cells = params.whole or bool(params.held)
-    if isinstance(params.access, Aligned) and params.vector > 1 and not has_cells:
+    # How wide the accesses to tiles are is asked of the tensors: their scheduler adds those.
+    has_tiles = params.tile_dims > 0 or bool(params.whole_inputs)
+    if isinstance(params.access, Aligned) and params.vector > 1 and not has_tiles:
         narrow = params.vector // 2
-        widths = ((name, min(w, narrow)) for name, w in params.widths)
-        yield replace(params, vector=narrow, widths=tuple((name, w) for name, w in widths if w > 1))
-    if isinstance(params.access, Aligned) and params.widths and not has_cells:
+        widths = ((name, min(w, narrow)) for name, w in params.vector_widths)
+        yield replace(params, vector=narrow, vector_widths=tuple((name, w) for name, w in widths if w > 1))
+    if isinstance(params.access, Aligned) and params.vector_widths and not has_tiles:
         # Accesses stay as wide as they may be: a thread has two of them.
-        divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.divisors)
-        yield replace(params, vector=params.vector * 2, divisors=divisors)
+        divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.extent_multiples)
+        yield replace(params, vector=params.vector * 2, extent_multiples=divisors)
 
 
 def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[TransposeParams]:
     (m, n), vectors = params.tile, params.vectors
     if isinstance(params.access, Aligned):
         for tile in ((m * 2, n), (m, n * 2), (m // 2, n), (m, n // 2)):
-            lanes = tuple(min(lane, t // v) for lane, t, v in zip(params.lanes, tile, vectors, strict=True))
-            threads = min(params.threads, *(tile[0] * tile[1] // v for v in vectors))
+            lanes = tuple(min(lane, t // v) for lane, t, v in zip(params.tile_threads, tile, vectors, strict=True))
+            threads = min(params.block_threads, *(tile[0] * tile[1] // v for v in vectors))
             if min(lanes) >= 1 and min(tile) >= 16 and _fits(device, threads):
-                yield replace(params, tile=tile, lanes=(lanes[0], lanes[1]), threads=threads)
-    for threads in (params.threads * 2, params.threads // 2):
+                yield replace(params, tile=tile, tile_threads=(lanes[0], lanes[1]), block_threads=threads)
+    for threads in (params.block_threads * 2, params.block_threads // 2):
         if _fits(device, threads) and threads <= min(m * n // v for v in vectors):
-            yield replace(params, threads=threads)
+            yield replace(params, block_threads=threads)
 
 
 def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:

@@ -82,44 +82,42 @@ class ExprEvalParams:
 class PointwiseParams:
     """Loops of a pointwise kernel.
 
-    order     dims of the reference output, slowest first
-    parts     how many dims of `order` (those of more than one element) are merged into each loop, slowest first
-    vector    consecutive elements of a thread
-    widths    elements of one access, for arguments where that is more than one
-    threads   of a block along the last part (0: all of that part) and the one before it
-    unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
-    rows_of   which part those rows are of, counted from the last one, 0
-    merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
-    access    where the accesses of vectors begin; a row is the last loop's dims
-    bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
-    in_turn   those rows follow one another, each loaded and stored by itself: what they share is computed once, before them
-    linear    the parts are one run of elements: each is merged for itself before, for arguments that have some of them
-    whole     a thread takes all of the last part, which is few elements, a cell: `vector`, `threads` and `rows_of` are about
-              the parts before it
-    held      inputs that are read whole, once: of slices and pads along their fastest dims the elements are in registers
-    runs      arguments whose neighbours are along the part before a cell, and then along all of it, or `tails`
-    tails     (argument, dims): how many of a cell's fastest dims follow there, where these are not all
-    divisors  (input, dim, divisor): extents that are multiples, so that no vector is cut
-    reasons   why, in words
+    order             dims of the reference output, slowest first
+    merged_dims       for each loop, slowest first: how many dims of `order` (of more than one element) make it. Several
+                      numbers are runs of dims, each merged before all are: arguments may have some of the runs only
+    vector            consecutive elements of a thread along the last loop
+    vector_widths     elements of one access, for arguments where that is more than one
+    block_shape       threads of x along the last loop (0: as many as it has iterations), of y along the loop before it
+    unroll            vectors of a thread along the loop `unroll_loop`, all of which are loaded before the first is used
+    unroll_loop       counted from the last loop, 0, of several loops
+    sequential        those of `unroll` follow one another, each loaded and stored by itself: what they share is computed before
+    grid_axes         axes of the grid that blocks are counted along, at most: one where y and z cannot count so many
+    access            where the accesses of vectors begin; a row is the last loop's dims
+    extent_ranges     (input, dim, low, high): extents with which a thread's elements lie in two rows at most
+    extent_multiples  (input, dim, divisor): extents that are multiples, so that no vector is cut
+    tile_dims         dims of `order` behind all loops, of few elements: a thread takes all of these, a tile
+    tile_contiguous   arguments in which the last loop is next to the tile in memory: vectors go along both
+    tile_vector_dims  (argument, dims): how many of the tile's fastest dims a vector goes along, where these are not all
+    whole_inputs      inputs that a thread reads whole, once: slices and pads of them select from its registers
+    reasons           why, in words
     """
 
     order: tuple[int, ...]
-    parts: tuple[int, ...]
+    merged_dims: tuple[tuple[int, ...], ...]
     vector: int
-    widths: tuple[tuple[str, int], ...]
-    threads: tuple[int, int]
+    vector_widths: tuple[tuple[str, int], ...]
+    block_shape: tuple[int, int]
     unroll: int = 1
-    rows_of: int = 1
-    merged: bool = False
+    unroll_loop: int = 1
+    sequential: bool = False
+    grid_axes: int = 3
     access: Access = Aligned()
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
-    in_turn: bool = False
-    linear: bool = False
-    whole: bool = False
-    held: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    tails: tuple[tuple[str, int], ...] = ()
-    divisors: tuple[tuple[str, int, int], ...] = ()
+    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
+    extent_multiples: tuple[tuple[str, int, int], ...] = ()
+    tile_dims: int = 0
+    tile_contiguous: tuple[str, ...] = ()
+    tile_vector_dims: tuple[tuple[str, int], ...] = ()
+    whole_inputs: tuple[str, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -127,30 +125,30 @@ class PointwiseParams:
 class TransposeParams:
     """Tiles of a kernel whose arguments lie along two different runs of dims, M and N; pairs are (along M, along N).
 
-    order       dims of the reference output: others, those of M, those of N; dims of one element last
-    parts       how many dims of `order` are merged into each loop: others, M, N
-    tile        elements of a tile
-    vectors     consecutive elements of a thread
-    lanes       threads along a run, side by side
-    widths      elements of one access, for arguments where that is more than one
-    staged      arguments that lie along M: they pass through shared memory
-    threads     of a block
-    merged      blocks are counted along one axis of the grid
-    across      neighbouring blocks are neighbours along M
-    access      where the accesses along N begin
-    reasons     why, in words
+    order           dims of the reference output: others, those of M, those of N; dims of one element last
+    merged_dims     how many dims of `order` are merged into each loop: others, M, N
+    tile            elements of a tile
+    vectors         consecutive elements of a thread
+    tile_threads    threads that are neighbours along a run
+    vector_widths   elements of one access, for arguments where that is more than one
+    via_shared      arguments that lie along M: they pass through shared memory
+    block_threads   threads of a block
+    grid_axes       axes of the grid that blocks are counted along, at most: one where y and z cannot count so many
+    raster_along_m  blocks that follow one another are neighbours along M, not N
+    access          where the accesses along N begin
+    reasons         why, in words
     """
 
     order: tuple[int, ...]
-    parts: tuple[int, ...]
+    merged_dims: tuple[int, ...]
     tile: tuple[int, int]
     vectors: tuple[int, int]
-    lanes: tuple[int, int]
-    widths: tuple[tuple[str, int], ...]
-    staged: tuple[str, ...]
-    threads: int
-    merged: bool = False
-    across: bool = False
+    tile_threads: tuple[int, int]
+    vector_widths: tuple[tuple[str, int], ...]
+    via_shared: tuple[str, ...]
+    block_threads: int
+    grid_axes: int = 3
+    raster_along_m: bool = False
     access: Aligned | Peeled = Aligned()
     reasons: Sequence[str] = field(default=(), compare=False)
 
@@ -290,7 +288,7 @@ class ChainedParams:
 
 @record
 class ThreadReductionParams:
-    """Loops over what is kept, as of a pointwise kernel, whose last part is all that is reduced: a thread takes it whole.
+    """Loops over what is kept, as of a pointwise kernel, whose tile is all that is reduced: a thread takes it whole.
 
     reasons   why, in words; no part of what is compared
     """

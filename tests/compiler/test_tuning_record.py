@@ -37,7 +37,7 @@ from fuser.runtime.disk_cache import DiskCache
 from fuser.schedule.params import PointwiseParams, Reasons
 
 KEY = TuningKey("1.0", "abc", "t0 Float [8]", CompileOptions(), H200)
-PARAMS = PointwiseParams((0,), (1,), 4, (("t0", 4),), (256, 1))
+PARAMS = PointwiseParams((0,), ((1,),), 4, (("t0", 4),), (256, 1))
 FASTER = replace(PARAMS, unroll=2)
 SEGMENT = SegmentTuning(
     ("t1",),

@@ -78,10 +78,10 @@ def test_a_refusal_has_no_candidates() -> None:
 
 
 def test_differences_in_words() -> None:
-    old = PointwiseParams((0,), (1,), 4, (("t0", 4),), (256, 1))
+    old = PointwiseParams((0,), ((1,),), 4, (("t0", 4),), (256, 1))
     assert difference(old, old) == "nothing"
-    wide = PointwiseParams((0,), (1,), 4, (("t0", 4),), (128, 1), unroll=2)
-    assert difference(old, wide) == "threads (128, 1) instead of (256, 1), unroll 2 instead of 1"
+    wide = PointwiseParams((0,), ((1,),), 4, (("t0", 4),), (128, 1), unroll=2)
+    assert difference(old, wide) == "block_shape (128, 1) instead of (256, 1), unroll 2 instead of 1"
     other = ReductionParams((0,), True, 32, 1, 1, (), 1)
     assert difference(old, other) == "ReductionParams instead of PointwiseParams"
     assert list(neighbours(NoOpParams(), H200)) == []
@@ -105,8 +105,8 @@ def test_blocks_that_share_columns_may_take_fewer_rows_at_once() -> None:
 
 
 def test_reasons_say_what_differs() -> None:
-    old = PointwiseParams((0,), (1,), 1, (), (256, 1), reasons=("because",))
+    old = PointwiseParams((0,), ((1,),), 1, (), (256, 1), reasons=("because",))
     first = next(iter(neighbours(old, H200)))
     assert isinstance(first, PointwiseParams)
     assert first.reasons == (f"beside what was proposed: {difference(old, first)}",)
-    assert np.prod(first.threads) == 128
+    assert np.prod(first.block_shape) == 128

@@ -10,7 +10,7 @@ from fuser.schedule.print_params import params_line, params_text
 
 CHOSEN: tuple[Params, ...] = (
     NoOpParams(),
-    PointwiseParams((1, 0), (1, 1), 4, (("t0", 4),), (32, 4), unroll=2, reasons=("one", "it's two")),
+    PointwiseParams((1, 0), ((1,), (1,)), 4, (("t0", 4),), (32, 4), unroll=2, reasons=("one", "it's two")),
     ReductionParams((0, 1), True, 128, 1, 4, ("t0",), 8, cluster=True),
     InnerPersistentParams((0, 1), 256, 1, 2, 8, ("t0",), (), reasons=("a row fits",)),
 )
@@ -28,10 +28,10 @@ def test_what_is_as_ever_is_left_out() -> None:
     assert params_text(CHOSEN[1]) == (
         "PointwiseParams(\n"
         "    order=(1, 0),\n"
-        "    parts=(1, 1),\n"
+        "    merged_dims=((1,), (1,)),\n"
         "    vector=4,\n"
-        "    widths=(('t0', 4),),\n"
-        "    threads=(32, 4),\n"
+        "    vector_widths=(('t0', 4),),\n"
+        "    block_shape=(32, 4),\n"
         "    unroll=2,\n"
         "    reasons=(\n"
         "        'one',\n"

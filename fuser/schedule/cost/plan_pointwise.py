@@ -61,7 +61,7 @@ class PointwiseHeuristic(PointwiseSpace):
                 return self._aligned(order)
             found = self._params(order, vector, widths, access)
             # One linear index of all dims has no rows whose ends could be cut.
-            if not found.linear:
+            if len(found.merged_dims) == len(self.parts):
                 return found
         return self._aligned(order)
 
@@ -71,14 +71,14 @@ class PointwiseHeuristic(PointwiseSpace):
         wide = tuple((n, w) for n, w in widths.items() if w > 1)
         found = self._params(order, max(widths.values(), default=1), wide)
         found = self._rows_in_turn(found)
-        return replace(found, divisors=divisors) if divisors else found
+        return replace(found, extent_multiples=divisors) if divisors else found
 
     def _rows_in_turn(self, params: PointwiseParams) -> PointwiseParams:
         """The same with further rows of a thread, one after another, if instructions take longer than memory does, and what is
         computed for a row is in part the same for others."""
-        if params.linear or len(params.parts) < 2:
+        if len(params.merged_dims) < 2:
             return params
-        along = self.parts[-1 - params.rows_of]
+        along = self.parts[-1 - params.unroll_loop]
         own = shared = 0
         for groups, instructions in _instructions_along(self.segment, self.graph):
             if not groups.isdisjoint(along):
@@ -101,7 +101,7 @@ class PointwiseHeuristic(PointwiseSpace):
         if count <= params.unroll:
             return params
         words = f"{count} rows a thread, in turn: {shared} of {own + shared} instructions of an element are the same for them"
-        return replace(params, unroll=count, in_turn=True, reasons=(*params.reasons, words))
+        return replace(params, unroll=count, sequential=True, reasons=(*params.reasons, words))
 
     def params_with_inner_tile(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
         """The choice where a thread takes cells: `vector` of them, or at most `most`, if that is given. None where that cuts
@@ -118,13 +118,12 @@ class PointwiseHeuristic(PointwiseSpace):
         params = self._params(order, found.vector, found.widths)
         return replace(
             params,
-            parts=(*params.parts, len(cells.inner)) if cells.inner else params.parts,
-            whole=bool(cells.inner),
-            held=cells.held,
-            runs=found.runs,
-            tails=found.tails,
-            bounds=(*params.bounds, *cells.bounds),
-            divisors=found.divisors,
+            extent_ranges=(*params.extent_ranges, *cells.bounds),
+            extent_multiples=found.divisors,
+            tile_dims=len(cells.inner),
+            tile_contiguous=found.runs,
+            tile_vector_dims=found.tails,
+            whole_inputs=cells.held,
         )
 
     def _params(
@@ -164,25 +163,25 @@ class PointwiseHeuristic(PointwiseSpace):
         if unroll > 1:
             words.append(f"{unroll} {'rows' if runs > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
-        is_merged = False
+        is_flat = False
         if runs > 1:
             columns = [-(-vectors // threads[0])] if threads[0] else []
             blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *columns]
             place = len(lengths) - 1 - rows_of
             blocks[place] = -(-blocks[place] // unroll)
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
-            is_merged = max(by_y_and_z) > GRID_LIMIT
+            is_flat = max(by_y_and_z) > GRID_LIMIT
+        dims = tuple(len(p) for p in self.parts)
         return PointwiseParams(
             order,
-            tuple(len(p) for p in self.parts),
+            (dims,) if runs < len(dims) else tuple((n,) for n in dims),
             vector,
             widths,
             threads,
             unroll,
             rows_of,
-            is_merged,
-            access,
-            linear=runs < len(self.parts),
+            grid_axes=1 if is_flat else 3,
+            access=access,
             reasons=tuple(words),
         )
 
@@ -217,13 +216,13 @@ class PointwiseHeuristic(PointwiseSpace):
         )
         return PointwiseParams(
             order,
-            (sum(len(p) for p in self.parts),),
+            ((sum(len(p) for p in self.parts),),),
             vector,
             tuple((n, w) for n, w in widths.items() if w > 1),
             (BLOCK, 1),
             unroll,
             access=Unaligned(),
-            bounds=((*place, vector, GRID_LIMIT),),
+            extent_ranges=((*place, vector, GRID_LIMIT),),
             reasons=(
                 f"{vector} elements a thread of one run of all rows: {length} are too few to cut a row",
                 f"{len(beside)} arguments are read by element",

@@ -118,7 +118,7 @@ class PointwiseSpace:
             # A thread has all of the last dims: its neighbour is along those around them.
             count, run = 1, self.parts[-2]
         last = next((g for g in reversed(run) if self.sizes[g] != 1), None)
-        widths = dict(params.widths)
+        widths = dict(params.vector_widths)
         touched = 0.0
         for a in self.arguments:
             if a.tensor not in self.inputs and last is not None and a.stride(last):

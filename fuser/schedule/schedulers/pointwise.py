@@ -81,7 +81,7 @@ class PointwiseScheduler:
         """See Scheduler."""
         proposed = self.propose(segment, inputs, device)
         yield proposed
-        if proposed.whole or proposed.held:
+        if proposed.tile_dims or proposed.whole_inputs:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
             groups, order, plain = _plain(segment, inputs, device)
             assert plain is not None
@@ -91,7 +91,7 @@ class PointwiseScheduler:
                     yield replace(tiled, reasons=(f"beside what was proposed: {difference(proposed, tiled)}",))
         for found in neighbours(proposed, device):
             assert isinstance(found, PointwiseParams)
-            if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.divisors):
+            if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.extent_multiples):
                 yield found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -100,14 +100,14 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         assert reference is not None
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in params.bounds:
+        for tensor, dim, low, high in params.extent_ranges:
             builder.ask_extent_within(tensor, dim, low, high)
-        for tensor, dim, divisor in params.divisors:
+        for tensor, dim, divisor in params.extent_multiples:
             builder.ask_extent_divisible(tensor, dim, divisor)
-        copies = cache_arguments(builder, params.held)
+        copies = cache_arguments(builder, params.whole_inputs)
         name = reference.name
         types: list[ParallelType] = []
-        if params.parts:
+        if params.merged_dims:
             # Dims of one element stay out of the merged loops: tensors without them could not share those.
             groups = dim_groups(resolving_graph(segment), reference)
             solid = [d for d in params.order if not groups[d].is_broadcast]
@@ -123,19 +123,19 @@ class PointwiseScheduler:
             # Only the vectors at the ends of a row test their elements.
             builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
-        elif params.unroll > 1 and params.vector == 1 and not params.in_turn:
+        elif params.unroll > 1 and params.vector == 1 and not params.sequential:
             # A test for each element would be a branch, behind which loads wait for one another.
             builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
-        if params.whole or params.held:
-            first = builder.innermost(name) + 1 - (params.vector > 1) - params.whole
+        if params.tile_dims or params.whole_inputs:
+            first = builder.innermost(name) + 1 - (params.vector > 1) - (params.tile_dims > 0)
             vectorize_tile(builder, copies, params, first)
         else:
-            vectorize_by(builder, copies, dict(params.widths), params.access)
+            vectorize_by(builder, copies, dict(params.vector_widths), params.access)
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
-        if params.in_turn:
+        if params.sequential:
             row = len(types)
             same = {t.name for t in builder.tensors if is_invariant_in_loop(builder, t.name, row)}
             limits = [(n, row) for n in same.difference(loads)]

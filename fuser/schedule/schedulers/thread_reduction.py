@@ -74,9 +74,9 @@ class ThreadReductionScheduler:
         assert isinstance(params, ThreadReductionParams)
         loops = params.loops
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in loops.bounds:
+        for tensor, dim, low, high in loops.extent_ranges:
             builder.ask_extent_within(tensor, dim, low, high)
-        for tensor, dim, divisor in loops.divisors:
+        for tensor, dim, divisor in loops.extent_multiples:
             builder.ask_extent_divisible(tensor, dim, divisor)
         graph = builder.graph()
         results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
@@ -88,7 +88,7 @@ class ThreadReductionScheduler:
             name = tensor_inputs(definition)[0].name
         keep_stages(builder)
         builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
-        types = build_pointwise_loops(builder, name, replace(loops, parts=loops.parts[:-1], whole=False))
+        types = build_pointwise_loops(builder, name, replace(loops, tile_dims=0))
         builder.transform_like(name)
         for position, parallel_type in enumerate(types):
             builder.parallelize(name, position, parallel_type)
@@ -126,8 +126,8 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
         return False
     loops = found.loops
     reads = {r.name for r in input_reads(segment)}
-    width = max((w for n, w in loops.widths if n in reads), default=1)
-    has_runs = any(n in reads and dict(loops.tails).get(n, 1) for n in loops.runs)
+    width = max((w for n, w in loops.vector_widths if n in reads), default=1)
+    has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
     has_stages = len(set(stage_levels(unscheduled(segment)).values())) > 1
     return width > vector or (width == vector and (has_runs or has_stages))
 

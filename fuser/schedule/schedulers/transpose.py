@@ -164,15 +164,15 @@ class TransposeScheduler:
         across = counts[0] < counts[1] and counts[1] > _CONCURRENT * device.sm_count
         return TransposeParams(
             order=order,
-            parts=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
+            merged_dims=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
             tile=(tile[0], tile[1]),
             vectors=(vectors[0], vectors[1]),
-            lanes=(lanes[0], lanes[1]),
-            widths=tuple((n, w) for n, w in chosen.items() if w > 1),
-            staged=tuple(a.name for a in sides.staged),
-            threads=threads,
-            merged=max(batch, counts[across]) > GRID_LIMIT,
-            across=across,
+            tile_threads=(lanes[0], lanes[1]),
+            vector_widths=tuple((n, w) for n, w in chosen.items() if w > 1),
+            via_shared=tuple(a.name for a in sides.staged),
+            block_threads=threads,
+            grid_axes=1 if max(batch, counts[across]) > GRID_LIMIT else 3,
+            raster_along_m=across,
             access=Aligned() if peeled is None else peeled,
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "

@@ -33,8 +33,8 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
     builder = ScheduleBuilder(segment)
     copies = cache_arguments(builder)
     loads = {read: made for read, made in copies.items() if read not in builder.output_names}
-    staged_loads = [loads[n] for n in params.staged if n in loads]
-    staged_outputs = [n for n in params.staged if n in builder.output_names]
+    staged_loads = [loads[n] for n in params.via_shared if n in loads]
+    staged_outputs = [n for n in params.via_shared if n in builder.output_names]
     computes = builder.definition(reference.name)
     assert computes is not None
     # Copies of what is staged: read along M and stored to shared memory, or stored along N, gathered along M and written.
@@ -51,7 +51,7 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
     along_n = [t.name for t in builder.tensors if t.name not in (*along_m, *builder.input_names)]
     first_n = reference.name if reference.name in along_n else tensor_inputs(computes)[0].name
     for first, rest, is_m in ((first_n, along_n, False), (along_m[0], along_m, True)):
-        _thread(builder, first, blocks, params.threads, along_m=is_m)
+        _thread(builder, first, blocks, params.block_threads, along_m=is_m)
         others = [n for n in rest if n != first]
         if others:
             builder.transform_like(first, others)
@@ -59,7 +59,7 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
             builder.parallelize(first, position, parallel_type)
         if others:
             builder.parallelize_like(first, blocks + 2, others)
-    widths = dict(params.widths)
+    widths = dict(params.vector_widths)
     vectorize_by(builder, copies, widths, params.access)
     for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
         if vector > 1:
@@ -81,10 +81,10 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
 def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
     """[blocks..., m/Lv, L, v, n/Lv, L, v] of the reference; returns how many axes count blocks."""
     builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
-    for at, count in enumerate(params.parts):
+    for at, count in enumerate(params.merged_dims):
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
-    m = len(params.parts) - 2
+    m = len(params.merged_dims) - 2
     # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
     cut = 0
     if isinstance(params.access, Peeled):
@@ -93,15 +93,15 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
     builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
     builder.split(name, m, params.tile[0])
     builder.reorder(name, {m + 1: m + 2})
-    if params.across:
+    if params.raster_along_m:
         builder.reorder(name, {m: m + 1})
     for side, at in ((1, m + 3), (0, m + 2)):
         is_cut = side * cut
-        builder.split(name, at, params.lanes[side] * params.vectors[side] ** (1 - is_cut))
+        builder.split(name, at, params.tile_threads[side] * params.vectors[side] ** (1 - is_cut))
         if not is_cut:
             builder.split(name, at + 1, params.vectors[side])
     blocks = m + 2
-    while blocks > (1 if params.merged else 3):
+    while blocks > params.grid_axes:
         builder.merge(name, 0, 1)
         blocks -= 1
     return blocks

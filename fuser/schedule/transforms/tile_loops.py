@@ -11,38 +11,39 @@ from fuser.schedule.transforms.vectorize import split_vector
 
 def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
     """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
-    for at, count in enumerate(params.parts):
+    runs = [run for loop in params.merged_dims for run in loop]
+    # A tile is behind those loops.
+    for at, count in enumerate([*runs, params.tile_dims]):
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
-    # All elements of the last part are behind those loops.
-    parts = len(params.parts) - params.whole
-    while params.linear and parts > 1:
-        builder.merge(name, 0, 1)
-        parts -= 1
-    wide, high = params.threads
-    last = parts - 1
+    for at, loop in enumerate(params.merged_dims):
+        for _ in range(len(loop) - 1):
+            builder.merge(name, at, at + 1)
+    loops = len(params.merged_dims)
+    wide, high = params.block_shape
+    last = loops - 1
     if params.vector > 1:
         split_vector(builder, name, last, params.vector, params.access)
     if wide:
         builder.split(name, last, wide)
-    # [outer parts, rows, columns / wide if they are more than a block takes, columns, elements]
-    if parts == 1:
+    # [outer loops, rows, columns / wide if they are more than a block takes, columns, elements]
+    if loops == 1:
         if params.unroll > 1:
             builder.split(name, 0, params.unroll)
             builder.reorder(name, {1: 2})
         return [ParallelType.grid_x, ParallelType.block_x]
-    row = parts - 2
+    row = loops - 2
     if high > 1:
         builder.split(name, row, high)
         if wide:
             builder.reorder(name, {row + 1: row + 2})
     if params.unroll > 1:
         # [.., rows, unroll, .., (columns / wide), (high), columns, elements]
-        at = last - params.rows_of
+        at = last - params.unroll_loop
         builder.split(name, at, params.unroll)
-        builder.reorder(name, {at + 1: parts + (wide > 0) + (high > 1)})
+        builder.reorder(name, {at + 1: loops + (wide > 0) + (high > 1)})
     grid = row + 1 + (wide > 0)
-    while grid > (1 if params.merged else 3):
+    while grid > params.grid_axes:
         builder.merge(name, 0, 1)
         grid -= 1
     blocks = [ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x][3 - grid :]

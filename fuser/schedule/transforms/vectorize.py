@@ -71,19 +71,19 @@ def vectorize_by(
 
 
 def vectorize_tile(builder: ScheduleBuilder, copies: Mapping[str, str], params: PointwiseParams, first: int) -> None:
-    """Vectorize the copies of arguments where a thread takes cells.
+    """Vectorize the copies of arguments where a thread takes tiles.
 
-    first   the first loop of a thread's elements; those of its cells follow, then those of a cell, or of an input that is read
+    first   the first loop of a thread's elements; those of its tiles follow, then those of a tile, or of an input that is read
             whole
     """
     inside = first + (params.vector > 1)
-    tails = dict(params.tails)
-    for argument, width in params.widths:
+    tails = dict(params.tile_vector_dims)
+    for argument, width in params.vector_widths:
         name = copies.get(argument)
         if name is None:
             continue
         last = builder.innermost(name)
-        if argument in params.runs:
+        if argument in params.tile_contiguous:
             at = last - tails.get(argument, last - first)
             if at > first:
                 builder.reorder(name, {first: at})

@@ -165,7 +165,7 @@ def test_rows_without_a_divisor_are_stored_by_cells(
     _, stores = accesses(body)
     assert set(stores) == {r * dtype.itemsize}
     (p,) = set(chosen)
-    assert p.whole
+    assert p.tile_dims
     assert p.vector == 1
     assert p.unroll * r * dtype.itemsize >= 8
 
@@ -245,7 +245,7 @@ def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(24):
         fd, arguments, _ = generate(seed)
         fd.execute(arguments, device="simulator")
-    assert any(p.held and p.whole and p.vector > 1 for p in seen)
-    assert any(p.held and not p.whole and p.vector > 1 for p in seen)
-    assert any(n in p.runs and count == 0 for p in seen for n, count in p.tails)
+    assert any(p.whole_inputs and p.tile_dims and p.vector > 1 for p in seen)
+    assert any(p.whole_inputs and not p.tile_dims and p.vector > 1 for p in seen)
+    assert any(n in p.tile_contiguous and count == 0 for p in seen for n, count in p.tile_vector_dims)
     assert any(p.vector == 1 for p in seen)

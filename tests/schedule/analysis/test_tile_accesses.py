@@ -39,8 +39,8 @@ def test_runs_of_a_thread_are_no_longer_than_needed(
     if p.vector * k * size > 16:
         # Longer runs than one access: there is no shorter tile with whole accesses on the other side.
         assert k * size > 16 or not is_wide or narrow == 4
-    for name in set(p.runs) - dict(p.tails).keys():
-        width = dict(p.widths)[name] * size
+    for name in set(p.tile_contiguous) - dict(p.tile_vector_dims).keys():
+        width = dict(p.vector_widths)[name] * size
         assert width == (min(16, p.vector * k * size) if is_wide else (p.vector * k * size) & -(p.vector * k * size))
 
 

@@ -100,7 +100,7 @@ def test_short_runs_of_much_data_are_reduced_as_columns(shape: tuple[int, ...], 
     assert threads >= H200.sm_count * 400, "the SMs have warps to hide the latency of their loads"
     assert isinstance(rows, InnerPersistentParams)
     assert isinstance(last, PointwiseParams)
-    assert all(width >= last.vector for _, width in last.widths), "an access takes all elements that it may"
+    assert all(width >= last.vector for _, width in last.vector_widths), "an access takes all elements that it may"
     assert last.vector > 1 or k % 2
     # Threads of x go along the channels, so that neighbours in a warp are neighbours in memory.
     assert last.order[-2:] == (1, 2)

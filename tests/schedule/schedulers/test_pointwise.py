@@ -86,7 +86,7 @@ def added(fd: FusionDefinition) -> None:
 
 def test_a_row_operand_is_read_once_for_several_rows_and_nothing_is_divided() -> None:
     kernel, params = compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))
-    assert (params.parts, params.threads, params.unroll) == ((1, 1), (256, 1), 2)
+    assert (params.merged_dims, params.block_shape, params.unroll) == (((1,), (1,)), (256, 1), 2)
     text = body(kernel)
     assert "%" not in text
     assert set(re.findall(r"/ \w+", text)) <= {"/ 8"}, "only the number of vectors of a row"
@@ -98,7 +98,7 @@ def test_a_row_operand_is_read_once_for_several_rows_and_nothing_is_divided() ->
 
 def test_a_column_operand_is_read_once_a_row() -> None:
     kernel, params = compiled(column_scale, tensor(Float, 8192, 8192), tensor(Float, 8192))
-    assert params.parts == (1, 1)
+    assert params.merged_dims == ((1,), (1,))
     assert "= t1[bid_y];" in body(kernel)
 
 
@@ -116,7 +116,7 @@ def test_the_output_is_walked_as_it_lies_where_no_input_has_all_of_its_dims() ->
 
 def test_one_run_takes_one_index() -> None:
     kernel, params = compiled(added, tensor(Float, 8192, 8192), tensor(Float, 8192, 8192))
-    assert (params.parts, params.vector, params.threads, params.unroll) == ((2,), 4, (256, 1), 1)
+    assert (params.merged_dims, params.vector, params.block_shape, params.unroll) == (((2,),), 4, (256, 1), 1)
     assert "%" not in body(kernel)
     assert body(kernel).count("if (") == 1, "one test for the whole thread"
 
@@ -124,33 +124,33 @@ def test_one_run_takes_one_index() -> None:
 def test_every_type_takes_sixteen_bytes() -> None:
     kernel, params = compiled(mixed, tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192))
     assert params.vector == 8
-    assert dict(params.widths) == {"t0": 8, "t1": 4, "t4": 8}
+    assert dict(params.vector_widths) == {"t0": 8, "t1": 4, "t4": 8}
     assert body(kernel).count("uint4") == 6
 
 
 def test_what_is_less_aligned_does_not_stop_the_others() -> None:
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=4)
     params = compiled(mixed, *inputs)[1]
-    assert dict(params.widths) == {"t0": 8, "t1": 4, "t4": 8}
+    assert dict(params.vector_widths) == {"t0": 8, "t1": 4, "t4": 8}
     assert not isinstance(params.access, Aligned)
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=8)
-    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+    assert dict(compiled(mixed, *inputs)[1].vector_widths) == {"t0": 8, "t1": 2, "t4": 8}
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, strides=(8194, 1))
-    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+    assert dict(compiled(mixed, *inputs)[1].vector_widths) == {"t0": 8, "t1": 2, "t4": 8}
 
 
 def test_threads_follow_a_short_inner_dim() -> None:
     kernel, params = compiled(swapped_middle, tensor(BFloat16, 16, 4096, 32, 128))
-    assert (params.parts, params.threads, params.merged) == ((1, 1, 1, 1), (0, 16), False)
+    assert (params.merged_dims, params.block_shape, params.grid_axes) == (((1,),) * 4, (0, 16), 3)
     assert "%" not in body(kernel)
     assert "/" not in body(kernel).split("{", 1)[1]
 
 
 def test_more_blocks_than_an_axis_counts_share_one_axis() -> None:
     _, params = compiled(column_scale, tensor(Float, 1 << 17, 4096), tensor(Float, 1 << 17))
-    assert params.merged
+    assert params.grid_axes == 1
     _, params = compiled(swapped_middle, tensor(BFloat16, 70000, 8, 32, 128))
-    assert params.merged
+    assert params.grid_axes == 1
 
 
 def table_scale(fd: FusionDefinition) -> None:
@@ -169,7 +169,7 @@ def test_results_of_a_shared_table(shape: tuple[int, int, int]) -> None:
 
 def test_tiny_runs_take_a_linear_index() -> None:
     _, params = compiled(swapped_middle, tensor(BFloat16, 4096, 64, 3, 5))
-    assert (params.parts, params.linear) == ((1, 1, 1, 1), True)
+    assert params.merged_dims == ((1, 1, 1, 1),)
     assert "linear" in " ".join(params.reasons)
 
 
@@ -307,10 +307,10 @@ def test_parts_of_unequal_extents_are_read_by_vectors(columns: tuple[int, ...], 
     define, inputs = joined(*columns)
     _, params = compiled(define, *inputs)
     assert params.vector == width
-    assert {w for _, w in params.widths} == ({width} if width > 1 else set())
+    assert {w for _, w in params.vector_widths} == ({width} if width > 1 else set())
     if width > 1:
-        assert len(params.widths) == len(columns) + 1
-        assert {d for _, _, d in params.divisors} == {width}
+        assert len(params.vector_widths) == len(columns) + 1
+        assert {d for _, _, d in params.extent_multiples} == {width}
 
 
 def test_what_is_read_as_it_is_asks_for_no_extents() -> None:
@@ -322,7 +322,7 @@ def test_what_is_read_as_it_is_asks_for_no_extents() -> None:
 
     _, params = compiled(define, tensor(Float, 4096, 4096))
     assert params.vector == 4
-    assert params.divisors == ()
+    assert params.extent_multiples == ()
 
 
 def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
@@ -334,7 +334,7 @@ def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
         fd.add_output(left * right)
 
     _, params = compiled(define, tensor(Double, 1557, 2000, strides=(2001, 1)))
-    assert params.divisors == ()
+    assert params.extent_multiples == ()
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -369,7 +369,7 @@ def test_candidates_ask_only_for_extents_that_hold() -> None:
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
-    assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.divisors} == {4}
+    assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.extent_multiples} == {4}
 
 
 @pytest.mark.parametrize("computed", [True, False])
@@ -412,12 +412,12 @@ def proposed_for_gated(shape: Sequence[int], dtype: DataType) -> PointwiseParams
 
 def test_what_rows_share_is_computed_once_where_instructions_are_the_limit() -> None:
     params = proposed_for_gated((8, 1023, 2560), DataType.BFloat16)
-    assert params.in_turn
+    assert params.sequential
     assert params.unroll >= 2
     # Two rows leave nothing to share.
-    assert not proposed_for_gated((2, 1 << 22), DataType.BFloat16).in_turn
+    assert not proposed_for_gated((2, 1 << 22), DataType.BFloat16).sequential
     # Few threads are better all at once.
-    assert not proposed_for_gated((64, 2560), DataType.BFloat16).in_turn
+    assert not proposed_for_gated((64, 2560), DataType.BFloat16).sequential
 
 
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Double])
@@ -429,8 +429,8 @@ def test_rows_in_turn(shape: tuple[int, ...], count: int, dtype: DataType, monke
 
     def in_turn(self: PointwiseScheduler, *arguments: Any) -> PointwiseParams:
         found = propose(self, *arguments)
-        if len(found.parts) > 1 and not found.linear and isinstance(found.access, Aligned):
-            found = replace(found, unroll=count, in_turn=True)
+        if len(found.merged_dims) > 1 and isinstance(found.access, Aligned):
+            found = replace(found, unroll=count, sequential=True)
             seen.append(found)
         return found
 

@@ -111,7 +111,7 @@ def test_pointwise_width_follows_size_dtype_and_alignment() -> None:
     fusion = fusion_of(lambda fd: fd.add_output(x(fd) * 2.0))
     large = propose(SchedulerType.pointwise, fusion, (4096, 4096))
     assert isinstance(large, PointwiseParams)
-    assert (large.vector, dict(large.widths)) == (4, {"t0": 4, "t2": 4})
+    assert (large.vector, dict(large.vector_widths)) == (4, {"t0": 4, "t2": 4})
     assert propose(SchedulerType.pointwise, fusion, (4096, 4095)).vector == 4, "dense rows are one run of 4096 x 4095"
     assert propose(SchedulerType.pointwise, fusion, (4095, 4094)).vector == 2
     odd = propose(SchedulerType.pointwise, fusion, (4095, 4095))

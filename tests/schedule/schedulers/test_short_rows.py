@@ -140,11 +140,11 @@ def flat(define: Define, dtype: DataType, rows: int, length: int, **layout: int)
 
 def test_rows_beside_short_vectors_are_one_run() -> None:
     params = flat(biased, D.Half, 100_003, 257)
-    assert (params.parts, params.vector, params.access) == ((2,), 8, Unaligned())
-    assert dict(params.widths).keys() == {"t0", "t3"} or len(params.widths) == 2
-    assert params.bounds[0][2] == 8
-    assert flat(scaled_rows, D.Float, 100_003, 129).parts == (2,)
-    assert flat(biased, D.Half, 100_003, 256).parts == (1, 1), "aligned rows"
+    assert (params.merged_dims, params.vector, params.access) == (((2,),), 8, Unaligned())
+    assert dict(params.vector_widths).keys() == {"t0", "t3"} or len(params.vector_widths) == 2
+    assert params.extent_ranges[0][2] == 8
+    assert flat(scaled_rows, D.Float, 100_003, 129).merged_dims == ((2,),)
+    assert flat(biased, D.Half, 100_003, 256).merged_dims == ((1,), (1,)), "aligned rows"
     assert isinstance(flat(biased, D.Half, 100_003, 4097).access, Peeled), "long rows are cut"
 
 

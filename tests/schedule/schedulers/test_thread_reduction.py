@@ -222,9 +222,9 @@ def test_random_definitions_are_reduced_by_threads(monkeypatch: pytest.MonkeyPat
         fd.execute(arguments, device="simulator")
     loops = [p.loops for p in seen]
     assert len(loops) > 40
-    assert any(n in p.runs and not tail for p in loops for n, tail in p.tails)
-    assert any(n in p.runs and tail for p in loops for n, tail in p.tails)
-    assert any(p.vector > 1 and len(p.parts) > 2 for p in loops)
+    assert any(n in p.tile_contiguous and not tail for p in loops for n, tail in p.tile_vector_dims)
+    assert any(n in p.tile_contiguous and tail for p in loops for n, tail in p.tile_vector_dims)
+    assert any(p.vector > 1 and len(p.merged_dims) > 1 for p in loops)
     assert any(p.vector == 1 for p in loops)
 
 

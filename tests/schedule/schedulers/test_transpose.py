@@ -240,7 +240,7 @@ def test_no_two_lanes_meet_in_a_bank(dtype: DataType) -> None:
     found = list(shared_accesses(kernel.kernel_ir))
     assert {kind for kind, *_ in found} == {"read", "write"}
     for kind, buffer, index, width in found:
-        assert conflict_degree(kernel.kernel_ir, buffer, index, width, params.threads) == 1, f"{kind} at {index}"
+        assert conflict_degree(kernel.kernel_ir, buffer, index, width, params.block_threads) == 1, f"{kind} at {index}"
 
 
 def test_no_conflicts_with_operands_of_two_types_and_two_outputs() -> None:
@@ -252,7 +252,9 @@ def test_no_conflicts_with_operands_of_two_types_and_two_outputs() -> None:
         kernel, params = compiled(define, *inputs)
         assert kernel.kernel_ir is not None
         for kind, buffer, index, width in shared_accesses(kernel.kernel_ir):
-            assert conflict_degree(kernel.kernel_ir, buffer, index, width, params.threads) == 1, f"{kind} at {index}"
+            assert conflict_degree(kernel.kernel_ir, buffer, index, width, params.block_threads) == 1, (
+                f"{kind} at {index}"
+            )
 
 
 def test_without_a_swizzle_lanes_would_meet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +262,8 @@ def test_without_a_swizzle_lanes_would_meet(monkeypatch: pytest.MonkeyPatch) -> 
     kernel, params = compiled(turned(Float), tensor(Float, 4096, 4096))
     assert kernel.kernel_ir is not None
     degrees = [
-        conflict_degree(kernel.kernel_ir, b, i, w, params.threads) for _, b, i, w in shared_accesses(kernel.kernel_ir)
+        conflict_degree(kernel.kernel_ir, b, i, w, params.block_threads)
+        for _, b, i, w in shared_accesses(kernel.kernel_ir)
     ]
     assert max(degrees) == 8
 
@@ -307,7 +310,7 @@ def test_each_side_is_vectorized_alone() -> None:
     _, params = compiled(turned(Float), tensor(Float, 4098, 4096))
     assert params.vectors == (4, 2)
     _, params = compiled(turned(Float), tensor(Float, 4096, 4095))
-    assert (params.vectors, params.lanes, params.tile) == ((1, 2), (32, 16), (64, 32))
+    assert (params.vectors, params.tile_threads, params.tile) == ((1, 2), (32, 16), (64, 32))
 
 
 def test_accesses_are_narrow_only_beside_long_lines_or_in_few_tiles() -> None:
@@ -363,9 +366,11 @@ def test_forced_parameters(size: tuple[int, int], dtype: DataType) -> None:
     params = TransposeScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, TransposeParams)
     for tile, threads in (((32, 32), 64), ((64, 32), 128), ((32, 128), 256)):
-        plain = replace(params, tile=tile, threads=threads, vectors=(1, 1), lanes=(32, 32), widths=())
+        plain = replace(
+            params, tile=tile, block_threads=threads, vectors=(1, 1), tile_threads=(32, 32), vector_widths=()
+        )
         for across in (False, True):
-            scheduled = TransposeScheduler().apply(fusion, replace(plain, across=across))
+            scheduled = TransposeScheduler().apply(fusion, replace(plain, raster_along_m=across))
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
             (out,) = simulate(lowered, [x, y], seed=1).check().values()
             np.testing.assert_array_equal(out, x.T + y)
@@ -381,15 +386,19 @@ def test_rows_cut_where_the_output_is_aligned(size: tuple[int, int], dtype: Data
     params = TransposeScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, TransposeParams)
     (out,) = (t.name for t in fusion.output_tensors)
-    plain = replace(params, tile=(32, 64), threads=64, vectors=(1, 1), lanes=(32, 16), widths=())
+    plain = replace(params, tile=(32, 64), block_threads=64, vectors=(1, 1), tile_threads=(32, 16), vector_widths=())
     for vector in (2, 4, 8):
         if vector * dtype.itemsize > 16:
             continue
         cut = replace(
-            plain, vectors=(1, vector), lanes=(32, 8), widths=(("t1", vector), (out, vector)), access=Peeled(out)
+            plain,
+            vectors=(1, vector),
+            tile_threads=(32, 8),
+            vector_widths=(("t1", vector), (out, vector)),
+            access=Peeled(out),
         )
         for across in (False, True):
-            scheduled = TransposeScheduler().apply(fusion, replace(cut, across=across))
+            scheduled = TransposeScheduler().apply(fusion, replace(cut, raster_along_m=across))
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
             (found,) = simulate(lowered, [x, y], seed=1).check().values()
             np.testing.assert_array_equal(found, x.T + y)
@@ -444,7 +453,7 @@ def test_an_output_turned_beside_rows_that_are_cut(monkeypatch: pytest.MonkeyPat
     fusion = fd.fusion.ir_fusion
     recorder = KeepingRecorder()
     compile_fusion(fusion, bind_inputs(fusion, given), device, recorder=recorder)
-    assert "staged=('t" in recorder.stages["s0.params.py"]
+    assert "via_shared=('t" in recorder.stages["s0.params.py"]
     assert "access=Peeled(at='t" in recorder.stages["s0.params.py"]
     found = [o.numpy() for o in fd.execute(given)]
     np.testing.assert_array_equal(found[0], arrays[0].transpose(2, 0, 1).reshape(-1))
