@@ -93,13 +93,13 @@ def failed(
         written = getattr(error, "reproducer", None)
         return written or write_segment_reproducer(why, segment, scheduler, bound)
 
-    refusals = frozenset((SizeRefusal(scheduler, _made(segment), parts=2),))
+    refusals = frozenset((SizeRefusal(scheduler, _made(segment), divisor=2),))
     return SizesRefusedError(_about(segment, why), refusals, Failure(error, reproduce))
 
 
 def too_large(segment: Fusion, scheduler: SchedulerType, why: str, parts: int) -> SizesRefusedError:
     """A kernel for all of a segment asks more than there is; the scheduler may take one of so many parts."""
-    refusals = frozenset((SizeRefusal(scheduler, _made(segment), max(2, parts)),))
+    refusals = frozenset((SizeRefusal(scheduler, _made(segment), divisor=max(2, parts)),))
     return SizesRefusedError(_about(segment, why), refusals)
 
 

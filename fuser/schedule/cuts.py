@@ -1,18 +1,18 @@
-"""What a fusion that no scheduler takes is cut into, so that little passes between its kernels.
+"""Splits a fusion that no scheduler accepts into parts, with little data passed between their kernels.
 
     t1 = cast(t0); t2 = sum(t1, pixels); t3 = sum(t2, channels); t4 = rsqrt(t3); t5 = mul(t1, broadcast(t4))
     ->  [t1, t2]   [t3, t4]   [t1, t5]
 
     q = rotate(t1, cast(t0)); k = rotate(t2, cast(t0))      ->      [cast(t0), q]   [cast(t0), k]
 
-Two things say where. *Levels*: what has to be complete before a kernel reads it is below its reader, a reduction below what has
-the reduced dims again, a tensor below what reads it at other indices. *Kept* tensors: results of reductions, scans and draws,
-and what is computed of more bytes than it would take to store it and to read it again. All else is computed anew in each kernel
-that needs it.
+Two things decide where. *Levels*: a value is on a lower level than its reader if it must be complete before it is read: a
+reduction is below values that have the reduced dims again, a tensor below its reads at other indices. *Materialised* tensors,
+which a kernel stores and another reads: results of reductions, scans and random draws, and values computed from more bytes
+than storing and reading them again takes. All others are recomputed in each kernel that needs them.
 
-Outputs that share no kept tensor are cut each by itself. What is left is cut below the highest level whose kept tensors
-schedulers accept, and the rest again in the same way. In the end parts that read the same large input are one, if a scheduler
-takes them together.
+Outputs that share no materialised tensor are split apart. The rest is split below the highest level whose materialised tensors
+schedulers accept, and what remains again in the same way. At last, parts that read the same large input are fused, if a
+scheduler accepts them together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.schedule.analysis.reads import is_displaced
 
 Part = tuple[Fusion, tuple[Symbol, ...]]
-"""Exprs as a fusion of their own, with the extents that it is told."""
+"""Exprs as a fusion of their own, and the extents that it gets as inputs."""
 
 COMPUTED_AGAIN = (Pointwise, Broadcast, Squeeze, Expand, Permute, Full, Iota, Resize, Cat, Gather)
 """Exprs that several kernels may compute, each for itself."""

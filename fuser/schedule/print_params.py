@@ -9,7 +9,7 @@ from fuser.schedule.params import Params
 
 
 def params_text(params: Params) -> str:
-    """Parameters, a field a line, without those that are as they are unless something is chosen; then why, a reason a line."""
+    """Parameters, a field a line, without fields that have their default value; then the reasons, each on a line."""
     lines: list[str] = []
     for name, value in _chosen(params):
         if name == "reasons":

@@ -35,7 +35,7 @@ def runs_in_order(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collecti
             start = end
             continue
         end = _longest(fusion, exprs, start, without)
-        if end < len(exprs) and any(r.parts > 1 for r in without):
+        if end < len(exprs) and any(r.divisor is not None for r in without):
             end = _seam(fusion, exprs, start, end)
         segments.append(segment_of(fusion, exprs[start:end], without))
         start = end
@@ -83,7 +83,7 @@ def _run_apart(
     """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
     if not without:
         return [], start
-    parts = [r for r in without if r.parts > 1]
+    parts = [r for r in without if r.divisor is not None]
     end = _longest(fusion, exprs, start, parts)
     run, _ = sub_fusion(fusion, exprs[start:end])
     scheduler, _ = choose_scheduler(run, parts)

@@ -57,20 +57,21 @@ class Segment:
 
 @record
 class SizeRefusal:
-    """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes.
+    """A scheduler that accepted the structure of a segment but not its sizes.
 
-    parts   it may take a segment with one part of that many of these tensors. 2 where a stage failed on all of them: what it
-            fails on is alone after a few more attempts. 1: it takes none
+    tensors   names of the tensors that the segment computes
+    divisor   the scheduler is asked again about segments that compute at most one of so many of these tensors. 2 after a
+              failure, which bisects: the exprs that fail are alone after a few more attempts. None: it is not asked again
     """
 
     scheduler: SchedulerType
     tensors: frozenset[str]
-    parts: int = 1
+    divisor: int | None = None
 
     def concerns(self, made: Set[str]) -> bool:
         """Whether the scheduler is not to be asked about a segment that computes these tensors."""
         common = len(self.tensors & made)
-        return self.parts * common > len(self.tensors) if self.parts > 1 else common > 0
+        return common > 0 if self.divisor is None else self.divisor * common > len(self.tensors)
 
 
 class AcceptError(Exception):
@@ -101,7 +102,7 @@ def choose_scheduler(
 ) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
     """The first scheduler that accepts, and the refusals of those before it (of all, if none does).
 
-    `without`: refusals of the sizes at hand; who refused those of a segment is not asked about its exprs again.
+    `without`: schedulers that rejected the current sizes of a segment; they are skipped for its exprs.
     """
     reason = _refused_by_all(fusion)
     if reason is not None:
@@ -137,7 +138,7 @@ def _refused_by_all(fusion: Fusion) -> str | None:
 
 
 def schedulers_to_skip(fusion: Fusion, without: Collection[SizeRefusal]) -> frozenset[SchedulerType]:
-    """Schedulers that are not to be asked about a fusion."""
+    """Types of the schedulers that are not to be asked about a fusion."""
     if not without:
         return frozenset()
     made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)}

@@ -1,9 +1,9 @@
-"""Accesses along rows whose starts are not aligned: how wide they may be all the same, and what the loops then follow.
+"""Vector accesses along rows with unaligned start addresses, and the argument whose alignment decides where vectors begin.
 
 A row of 50257 elements, or a base that is off by one element, leaves no width above one element at which every access is
-aligned. Reads may begin anywhere (three accesses of half the width, and shifts). Writes may not: where there are any, the
-parts of a row are cut where its output is aligned, and only the first and the last part of a row are moved by element. Where
-there are none, they are cut where the largest input is aligned, so that its reads are whole.
+aligned. Loads may begin at any address (three accesses of half the width, and shifts). Stores may not: vectors begin where the
+output is aligned, and only the partial vectors at the ends of a row are stored element by element (alignment peeling). Without
+outputs along the row, vectors begin where the largest input is aligned, so that its loads are whole.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from fuser.schedule.scheduler import SegmentInputs
 ACCESS = 16
 """Bytes of the widest access."""
 LEAST_VECTORS = 16
-"""Accesses of a row of which no more than two are cut: below, elements one by one are as good."""
+"""Accesses of a row, at most two of them partial, below which accesses of single elements are as good."""
 
 LEAST_FOLLOWED = 512
-"""Accesses of a row that nothing is written along from which tests for its ends cost less than reads at any address (H200: sums
+"""Accesses of a row without stores from which on peeling costs less than misaligned loads (H200: sums
 of 7168 Floats 78 -> 55 us, cross entropy of 1024 Floats 19 -> 28 us)."""
 
 
 INSTRUCTIONS_OF_ACCESS = 6
-"""Of an access: its address, its tests, and moving it."""
+"""Of an access: address, predicate, load or store."""
 INSTRUCTIONS_OF_CUT = 14
-"""Of an element of a vector that is cut, beyond those of one that is not: its test, a branch and an access of its own."""
+"""Additional, of an element of a partial vector: a test, a branch and an access."""
 
 
 def min_peeled_length(vector: int) -> int:
-    """Elements of a row from which on cutting its first and last vector costs less than reading it element by element.
+    """Row length in elements from which on alignment peeling costs less than accessing the row element by element.
 
-    Both ends run through the code for cut vectors, which other lanes wait for: 2 * vector elements of a warp. What is saved are
-    the accesses: vector - 1 of each vector. 1365 elements for vectors of 8, 796 of 4, 597 of 2.
+    Both ends run the code for partial vectors, during which other lanes wait: 2 * vector elements of a warp. It saves
+    vector - 1 accesses per vector. 1365 elements for vectors of 8, 796 of 4, 597 of 2.
     """
     return WARP * 2 * vector * vector * INSTRUCTIONS_OF_CUT // (INSTRUCTIONS_OF_ACCESS * (vector - 1))
 
@@ -52,9 +52,9 @@ class RowAccesses:
     """How the arguments of a segment are accessed along its fastest dim.
 
     vector       consecutive elements of an access
-    vectorized   names of reads of inputs and of outputs that are so wide
-    access       where they begin
-    in_phase     of the inputs those that are known to be aligned where a row is cut
+    vectorized   names of the reads of inputs, and of the outputs, that are accessed by `vector` elements
+    access       where vectors begin
+    in_phase     inputs that are known to be aligned where vectors begin
     """
 
     vector: int
@@ -78,9 +78,12 @@ def choose_accesses(
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
-    They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
-    they may not be cut, or would have to follow an output and may not (or the row has fewer than `least` elements), or stores
-    would not be aligned all the same.
+    They are aligned and whole, with fewer elements if need be, in each of these cases:
+
+    - that leaves every input along the row at least half of the elements;
+    - misaligned accesses are not allowed (`may_cut`), or the row has fewer than `least_vectors` of them;
+    - the row would have to be peeled, and that is not allowed (`may_follow`) or it has fewer than `least` elements;
+    - an argument is not contiguous along the row, or stores would be misaligned all the same.
     """
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -113,8 +116,8 @@ def choose_accesses(
 def _whole_vectors(
     graph: IterationGraph, segment: Fusion, row: Sequence[Group], inputs: SegmentInputs, vector: int
 ) -> tuple[str, ...]:
-    """Arguments along a row of which each vector is aligned, though the fastest dim is no multiple of it: several dims are one
-    run, of a known length that is one, as the ten channels of each of 32 groups are. None if that is not so for an input."""
+    """Arguments along a row of which every vector is aligned although the fastest dim is no multiple of it: the row has several
+    dims, contiguous, of a constant product that is a multiple (ten channels of each of 32 groups). Empty if an input is not."""
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(g.extent.is_const for g in row) or math.prod(sizes.values()) % vector:
         return ()
@@ -161,8 +164,8 @@ def _outputs_along(
 
 
 def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
-    """Whether another dim lies between those of the row: the strides around it are multiples of its extent, which may be one
-    now, but which kernels do not know to be that."""
+    """Whether another dim lies between those of the row in memory order. Its extent may be 1 now, but the kernel does not know
+    that, and the strides of the dims around it are multiples of it."""
     dims = [tensor.visible[d] for d in memory_order(tensor.stride_order)]
     groups = [graph.group(d) for d in dims if not d.is_broadcast and d.extent is not ONE]
     first = next((i for i, g in enumerate(groups) if g in row), len(groups))
@@ -172,7 +175,7 @@ def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> b
 def choose_peel_reference(
     arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
 ) -> Unaligned | Peeled | None:
-    """Where a row is cut, so that all stores of whole vectors are aligned; None where there are no such places."""
+    """Where the vectors of a row begin so that all stores of whole vectors are aligned; None if that is impossible."""
     written = [a for a in arguments if a.name in outputs]
     if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
         return None
@@ -184,7 +187,7 @@ def choose_peel_reference(
 
 
 def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
-    """Where a row is cut along which nothing is written: at the aligned places of the input with most bytes."""
+    """Where vectors begin in a row without stores: at aligned addresses of the input with most bytes."""
     largest = max(read, key=lambda a: a.nbytes)
     begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
     if begins_aligned and not any(s % vector for g, s in largest.strides.items() if g not in row):
@@ -195,10 +198,10 @@ def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int
 def _in_phase(
     arguments: Sequence[Argument], along: Sequence[str], to: Unaligned | Peeled, row: Sequence[Group], vector: int
 ) -> tuple[str, ...]:
-    """The inputs whose rows begin as far behind aligned places as those of `to`.
+    """The inputs whose rows have the same misalignment as those of the argument `to` peels at, itself included.
 
-    They are dense, like it: their pitch is the same expression. One that is followed is in phase with itself. Where none is,
-    they are those all of whose rows begin at aligned places.
+    Both are dense, so that their row strides are the same expression. Without such an argument: the inputs all of whose rows
+    are aligned.
     """
     followed = next((a for a in arguments if isinstance(to, Peeled) and a.name == to.at), None)
     if followed is None:
@@ -231,7 +234,7 @@ def _in_phase(
 
 
 def _is_dense(argument: Argument) -> bool:
-    """Whether the elements follow one another in the order of the dims, the last one fastest: facts say that of such alone."""
+    """Whether a tensor is contiguous in the order of its dims, the last one fastest: facts cover only such tensors."""
     running = 1
     for size, stride in zip(reversed(argument.described.sizes), reversed(argument.described.strides), strict=True):
         if size != 1 and stride != running:
@@ -243,7 +246,7 @@ def _is_dense(argument: Argument) -> bool:
 def contiguous_suffix(
     graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
 ) -> Sequence[Group]:
-    """The fastest dims of a row (slowest first) whose elements follow one another in every input that has all of its dims."""
+    """The innermost dims of a row (slowest first) that are contiguous in every input that has all of its dims."""
     found = arguments_of(graph, segment, inputs)
     read = [a for a in found if a.tensor in segment.input_tensors and all(a.stride(g) for g in row if sizes[g] != 1)]
     first = 0
@@ -253,7 +256,7 @@ def contiguous_suffix(
 
 
 def _is_one_run(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
-    """Whether the elements of a row follow one another in memory."""
+    """Whether a row is contiguous in memory."""
     running = 1
     for group in reversed([g for g in row if sizes[g] != 1]):
         if argument.stride(group) != running:

@@ -117,9 +117,9 @@ def joined_dims(
     arguments: Sequence[Argument],
     apart: Collection[Group] = (),
 ) -> list[list[Group]]:
-    """Neighbours of `order` (slowest first) put together where every argument sees them as one run or does not have them.
+    """Merge adjacent dims of `order` (slowest first) that are contiguous in every argument that has them.
 
-    Dims `apart` stay by themselves: their index is needed.
+    Dims in `apart` are not merged: their index is needed.
     """
     parts: list[list[Group]] = []
     for group in order:
@@ -222,9 +222,10 @@ class AccessWidths:
         return found
 
     def along_asked(self, run: Sequence[Group], limit: int) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
-        """The same where extents may be asked for by themselves, and those.
+        """The same if the kernel may require divisible extents that no access of its own needs; the widths, and these extents.
 
-        Where a part of a concatenation begins is up to the parts before it, which accesses to this one ask nothing of.
+        The start of a concatenation operand depends on the sizes of the operands before it, for which no divisibility is
+        assumed otherwise.
         """
         best = self.along(run, limit), tuple[Divisor, ...]()
         displaced = [a.name for a in self.arguments if a.displaced is not None]

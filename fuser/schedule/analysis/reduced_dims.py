@@ -1,4 +1,4 @@
-"""What the reductions of a segment reduce, and whether one set of loops serves them all: every scheduler of reductions asks."""
+"""The dims that the reductions of a segment reduce, and whether one loop nest fits all: for every scheduler of reductions."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
 
 
 def has_broadcast_reduced_dim(graph: IterationGraph, source: Tensor) -> bool:
-    """Whether a dim of one element of what is reduced is a dim of more in another tensor of the segment.
+    """Whether a dim of extent 1 of a reduction's input is broadcast to a larger extent elsewhere in the segment.
 
-    The loops over that dim would hold the reduction: its source would be read once for each of their iterations.
+    The reduction would be inside of the loops over that dim: its input would be read once per iteration.
     """
     return any(d.is_broadcast and not graph.group(d).is_broadcast for d in source.visible)
 

@@ -26,8 +26,8 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
 def find_uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
     """A tensor with a dim of more than one element that the reference lacks, or None.
 
-    The dims over which an earlier segment reduced an input are over: no loop of this one runs over them. Nor do loops run over
-    dims of inputs of which only slices are read.
+    Dims of an input that an earlier segment reduced do not count, nor do dims of inputs of which only slices are read: no loop
+    of this segment runs over them.
     """
     covered = set(dim_groups(graph, reference))
     only_read = dims_only_read(segment)
@@ -80,11 +80,10 @@ def dim_conflict(segment: Fusion, graph: IterationGraph) -> str | None:
 def cross_thread_dim(
     segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
 ) -> str | None:
-    """Why the threads that share some dims may need elements of one another: a tensor without such a dim is read from one that
-    has it, where it happens to have one element. None if there is no such tensor.
+    """Why threads along some dims would need elements of other threads: a dim of extent 1 is squeezed away, and the result is
+    read for all elements of that dim of another tensor. None if no tensor does that.
 
-    resolved   also where it has one element by definition, and is spread over the elements of another tensor's dim: what is
-               computed for those threads is held by no other
+    resolved   also if the extent is 1 by definition (a broadcast dim), resolved to a larger one
     """
     for e in segment.tensor_exprs:
         if isinstance(e, Squeeze) and any(

@@ -28,9 +28,9 @@ class Rows:
     reduced         groups along a row
     length, rows    elements of a row, and how many there are
     along, reads    inputs that lie along a row, and those of them that have rows
-    is_single       there is one row, and nothing tells what has it from what all rows would share: reads are all
-    inside          elements that lie between neighbours of a row: 1 if its fastest dim is the fastest one
-    cut             elements that the first vector of a row may lack
+    is_single       there is one row, so that inputs of rows and inputs that all rows share look alike; `reads` has all
+    element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
+    missing_elements  most elements that the first vector of a row may lack
     loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
     """
 
@@ -50,14 +50,14 @@ class Rows:
     moved: int
 
     def aligned_shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """Names of the row tensors if all can lie in shared memory; else none."""
+        """Names of the row tensors if all can be kept in shared memory and are aligned; else none."""
         return () if not isinstance(self.accesses.access, Aligned) else self.shared_row_tensors(device)
 
     def shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """The same of rows that begin anywhere, too.
+        """The same, rows with misaligned starts included.
 
-        Those of `reads` that have a part of a row only are none of them: several threads, or blocks, need the same element,
-        which is read where it is used.
+        Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
+        where it is used.
         """
         names = rows_to_place(self.reads, self.accesses.vectorized, self.accesses.vector, device)
         whole = {r.name for r in self.reads if self.is_along_all(r)}
@@ -100,7 +100,7 @@ def _reads_along(
 
 
 def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 1) -> Rows | Refused:
-    """The rows of a segment, with at most `inside` elements, of other rows, from one element of a row to the next."""
+    """The rows of a segment, whose elements are at most `max_element_stride` elements apart."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     order = dim_order(graph, segment, reference, inputs)
@@ -176,11 +176,14 @@ def row_bounds(
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
-    The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
-    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
-    parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
-    division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
-    early, and held in registers. So are all whose product has no bound that follows from theirs.
+    The outermost dim gets the capacity that is left, so that a kernel is reused for every row that its registers hold, of
+    `least` elements or more if a row is one dim. Extents are required exactly
+
+    - if a row fills the registers: then no access needs a predicate;
+    - if they are the inner dims of rows that are not contiguous, such as a channel's images: each access divides by them, and
+      dividing by an unknown number takes twenty instructions. Not if `parts` is False, because the offsets are then computed
+      early and take registers;
+    - if no bound of the product follows from bounds of the extents.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
     exactly = not has_bounded_product(g.extent for g in mine)

@@ -221,7 +221,7 @@ def defining_stages(builder: ScheduleBuilder) -> dict[str, int]:
 
 @memoized_while_unchanged
 def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
-    """In how many stages full-size values are computed where none is kept; those of one stage are left out."""
+    """For each full-size value that several stages need: in how many stages it is computed if no value is kept."""
     return {name: 1 + len(later) for name, later in _plan_stages(builder, lambda name: False)[2].items()}
 
 

@@ -44,9 +44,13 @@ def tile_accesses(
 ) -> TileAccesses | None:
     """Vectors along a run of dims around the cells, of one of some numbers of indices; None where all of them are cut.
 
-    Of the numbers by which no vector is cut: first the one with the least traffic of accesses, where runs of an input are as
-    good as one access each, since the first brings the others' sectors to the first-level cache; then one with which a thread
-    moves as much as one of a copy does; then the one with the least traffic; then the first.
+    Among the numbers that leave no vector partial, the order of preference is
+
+    1. the least traffic, counting a contiguous run of an input as one access: its first access brings the sectors of the
+       others into the L1 cache;
+    2. a thread moves at least `LEAST_MOVED` bytes;
+    3. the least traffic, counting every access;
+    4. the first one given.
     """
     solid = [g for g in run if sizes[g] != 1]
     best: tuple[tuple[float, bool, float], TileAccesses] | None = None

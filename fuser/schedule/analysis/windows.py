@@ -1,7 +1,7 @@
 """What the windows of slices, pads and concatenations say about loops.
 
-A pad, or one part of a concatenation, tests the index along its dim: that index should be a loop's, not the remainder of a
-division. Slices are clamped to the extents they are made of; where those are large enough, as a fact says, no clamp is left.
+A pad, or an operand of a concatenation, tests the index along its dim: that should be a loop index, not the remainder of a
+division. Slices are clamped to the extents they are made of; no clamp is left if a fact says that these are large enough.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def _work(
 
 
 def over_grid_time(held: RegisterColumns, sharing: int, device: DeviceInfo) -> float:
-    """Of `sharing` blocks of the whole grid that have rows of the same columns: once they have read them, they leave what they
-    found in device memory, wait, and read what all have left. Statistics are taken in one pass."""
+    """Predicted microseconds if `sharing` blocks of a cooperative grid share a column: partial results are exchanged through
+    global memory, with a wait of the whole grid. Statistics are taken in one data pass."""
     moving = held.rows * held.columns * held.moved / device.memory_rate
     exchange = device.grid_exchange(sharing) + 2 * device.latencies.dram_loaded_ns / 1e3
     return device.launch + device.first_to_last + moving + max(1, held.exchanges - 1) * exchange

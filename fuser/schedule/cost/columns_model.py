@@ -90,7 +90,7 @@ SHARED_BYTES = 64 * 1024
 
 @record
 class GradientClusterShape:
-    """How rows are spread: see `InnerOuterParams`. `time` is what they should take."""
+    """How rows are shared by the blocks of a cluster: see `InnerOuterParams`. `time_us` is the predicted time."""
 
     vector: int
     threads: int
@@ -104,7 +104,7 @@ class GradientClusterShape:
 
 
 def two_kernel_time(length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo) -> float:
-    """What two kernels should take, one for the rows and one for the columns, that run side by side."""
+    """Predicted microseconds of two concurrent kernels, one for the rows and one for the columns."""
     # The second one begins while the first one waits, and has a cluster or the last of its blocks to join what there is.
     base = device.launch + 2 * device.first_to_last + device.cluster_start
     base += OF_DOUBLE_PAIRS * device.cycle if cost.is_double else 0.0
@@ -118,8 +118,8 @@ def two_kernel_time(length: int, rows: int, vector: int, cost: GradientRowCost, 
 def choose_gradient_cluster(
     length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo, otherwise: float = math.inf
 ) -> GradientClusterShape | None:
-    """The shape that should take least time; None if no cluster holds all rows at once, or the whole grid should be faster, or
-    what there is `otherwise`."""
+    """The fastest shape; None if no cluster holds all rows at once, or if sharing rows over the grid, or something that takes
+    `otherwise` microseconds, is predicted to be faster."""
     costs = _costs_on(device)
     best = min(
         whole_grid_time(device.sm_count, device) + rows * length * cost.moved / device.memory_rate,
@@ -170,7 +170,7 @@ def choose_gradient_cluster(
 
 @record
 class GradientGridShape:
-    """How rows are spread over `sharing` blocks of the whole grid, `rows` at once. `ahead`: the next ones come meanwhile."""
+    """Rows that `sharing` blocks of the grid share, `rows` at once; `ahead`: the next rows are prefetched."""
 
     vector: int
     threads: int
@@ -187,9 +187,9 @@ class GradientGridShape:
 def choose_gradient_grid(
     length: int, rows: int, vector: int, cost: GradientRowCost, device: DeviceInfo, apart: float = math.inf
 ) -> GradientGridShape | None:
-    """The shape that should take least time; None if blocks hold no row, or two kernels should be faster.
+    """The fastest shape; None if blocks hold no row, or if two kernels are predicted to be faster.
 
-    `apart`: what those take side by side, as far as each row has a cluster of its own. More rows wait for others there.
+    apart   microseconds of two concurrent kernels, valid if there are no more rows than clusters
     """
     bytes_moved = rows * length * cost.moved
     best = WORTH * (whole_grid_time(device.sm_count, device) + bytes_moved / (TWO_KERNELS_RATE * device.memory_rate))

@@ -31,7 +31,7 @@ TRIPS = 2
 
 @record
 class SharedMemoryRowShape:
-    """`threads` along a row of `batch` accesses of `vector` each; `time` is what all rows should take."""
+    """`threads` along a row, with `batch` accesses of `vector` elements each; `time_us`: predicted time of all rows."""
 
     vector: int
     threads: int
@@ -48,7 +48,7 @@ def may_be_copied(found: GradientSizes, vector: int) -> bool:
 
 
 def choose_shared_memory_shape(found: GradientSizes, device: DeviceInfo) -> SharedMemoryRowShape | None:
-    """The shape that should take least time; None if no block holds two rows."""
+    """The fastest shape; None if no block holds two rows."""
     if not device.copies_to_shared:
         return None
     best: tuple[float, SharedMemoryRowShape] | None = None
@@ -71,7 +71,7 @@ def choose_shared_memory_shape(found: GradientSizes, device: DeviceInfo) -> Shar
 
 
 def _short(found: GradientSizes, vector: int) -> float:
-    """What accesses of fewer than sixteen bytes are worse by."""
+    """Penalty for accesses of fewer than 16 bytes."""
     nbytes = vector * min(found.cost.read_sizes)
     return 0.0 if nbytes >= 16 else 0.8 if nbytes >= 8 else 2.0
 
@@ -93,7 +93,7 @@ def _shape(
 
 
 def shared_memory_time(length: int, rows: int, cost: GradientRowCost, device: DeviceInfo) -> float:
-    """What rows take, one block on each processor."""
+    """Predicted microseconds of all rows with one block per SM."""
     blocks = min(device.sm_count, rows)
     rate = RATE * device.memory_rate
     row = length * cost.moved * device.sm_count / rate

@@ -35,14 +35,24 @@ WIDE_REGISTERS = 16
 
 @record
 class GradientRowCost:
-    """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
-    held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has.
-    `own_registers`: of a thread beside those.
+    """What a row costs.
 
-    For accesses of any width, bytes of an element of each tensor: `read_sizes` of rows, `weight_sizes` of what rows share,
-    `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
-    many a row has, which take `statistic_registers` while a row is worked on. `operations`: of an element, with its additions
-    to sums.
+    loaded               bytes of an element that are read from memory
+    moved                bytes of an element that are read or written
+    row_registers        registers of an access: of the row's inputs
+    held_registers       of what all rows share: weights and column sums
+    kept_registers       of values kept between stages while a row is computed
+    sums                 sums of a column
+    own_registers        registers of a thread in addition to those
+    read_sizes           bytes of an element of each input that has rows
+    weight_sizes         of each input that all rows share
+    kept_sizes           of each value that is kept between stages
+    column_registers     registers of the sums of one column
+    sum_bytes            bytes of one such sum
+    statistics           statistics of a row
+    statistic_registers  their registers, while a row is computed
+    is_double            rows have elements of 8 bytes
+    operations           operations of an element, additions to sums included
     """
 
     loaded: int

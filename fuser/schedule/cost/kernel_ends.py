@@ -1,12 +1,12 @@
-"""When a kernel had better end behind its reductions, and another one go on.
+"""When to split a kernel in two after its reductions.
 
-A reduction whose results full-size values need again passes over its rows once more. Its blocks cannot share a row, for none
-waits for another: of a few long rows, such as all of a tensor that is divided by its norm, few blocks are left, at a small
-part of the memory's rate. Blocks that do wait for one another are all resident, and may have too few loads on their way:
-columns of odd rows, read by element. Kernels that end behind the reductions read as many bytes, and with all SMs: blocks that
-reduce share rows, and what comes behind has no reduction, and wide accesses.
+A kernel that needs the results of a reduction for full-size values reads its rows once more. Its blocks cannot share a row,
+because no block waits for another: few long rows, such as a whole tensor that is divided by its norm, use few blocks and a
+small part of the bandwidth. Blocks that do wait for each other are all resident, and may have too few loads in flight, for
+instance with misaligned columns that are read element by element. Kernels that end after the reductions read the same bytes
+with all SMs: blocks of the reduction share rows, and the next kernel has no reduction and wide accesses.
 
-Both times are what moves, by the rate at which it can, and what waits.
+Both times are bytes by the rate at which they can be moved, plus latencies.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ THREADS_OF_SM = 512
 
 @record
 class KernelSplit:
-    """Tensors behind which a kernel had better end at the sizes at hand: what reads one of them belongs to another kernel.
+    """Where to split a kernel at the current sizes.
 
-    tensors   their names
+    tensors   names of the tensors that the first kernel stores; their readers belong to the next one
     """
 
     tensors: frozenset[str]
@@ -42,7 +42,7 @@ class KernelSplit:
 def choose_kernel_split(
     segment: Fusion, params: Params, inputs: SegmentInputs, device: DeviceInfo
 ) -> tuple[KernelSplit, str] | None:
-    """Where to end the kernel that is proposed for a segment, and why; None if it should be as fast as several."""
+    """Where to split the kernel that is proposed for a segment, and why; None if one kernel is predicted to be as fast."""
     if not isinstance(params, OuterPersistentParams | ReductionParams):
         return None
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
@@ -89,10 +89,10 @@ def choose_kernel_split(
 
 
 def _handed_over(segment: Fusion, levels: Mapping[str, int], last: int) -> Collection[Tensor]:
-    """What a kernel that ends behind its reductions leaves to the next: their results, or, if those are no more, what is
-    computed from them before a value of full size is.
+    """What a kernel that ends after its reductions stores for the next: the results of the reductions, or, if that takes no
+    more tensors, values computed from them alone.
 
-    That is done once for each result then, and not for each element: the square root of a variance, a quotient.
+    Those are then computed once per result and not once per element: the square root of a variance, a quotient.
     """
     graph = resolving_graph(segment)
     results = [t for e in reductions_of(segment) for t in tensor_outputs(e) if levels[t.name] < last]
@@ -112,7 +112,7 @@ def _handed_over(segment: Fusion, levels: Mapping[str, int], last: int) -> Colle
             if own == kept:
                 computed[e.output] = None
     handed = [t for t in computed if any(r not in computed for r in readers.get(t, ()))]
-    # All that reads such a tensor belongs to the next kernel: none may be needed for another one.
+    # All readers of such a tensor belong to the next kernel: the first kernel may compute none of them.
     is_apart = all(r not in computed for t in handed for r in readers[t])
     return handed if is_apart and len(handed) <= len(used) else results
 

@@ -111,8 +111,7 @@ class PointwiseSpace:
         return None if to is None else (limit, widths, to)
 
     def store_sector_bytes(self, params: PointwiseParams) -> float:
-        """Bytes of the sectors that all stores touch: of those of a warp, each touches what lies between two threads, or a
-        sector where that is more."""
+        """Bytes of all 32-byte sectors that stores touch: each store touches the stride between threads, at most a sector."""
         count, run = params.vector, self.parts[-1]
         if len(self.parts) > 1 and math.prod(self.sizes[g] for g in run) <= count:
             # A thread has all of the last dims: its neighbour is along those around them.

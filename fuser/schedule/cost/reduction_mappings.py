@@ -307,9 +307,9 @@ def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> W
 
 
 def even_unroll(steps: int, most: int) -> int:
-    """Accesses of a turn for a thread that makes `steps`: all of them, or as many as leave the last turn fullest.
+    """Unroll factor for a thread with `steps` accesses: all of them, or the one that wastes fewest in the last iteration.
 
-    Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
+    Even numbers above two, so that rows of nearly equal length share a kernel, at the cost of an access that some threads skip.
     """
     if steps <= most:
         return max(1, min(most, steps + steps % 2 if steps > 2 else steps))

@@ -6,11 +6,11 @@ them, so that large clusters leave some without work, and the next one starts on
 
     time = bytes / bandwidth * unevenness + rounds * (start of a cluster + waits * latency + steps * exchanges)
 
-    unevenness   blocks of the busiest processor against the mean, of which the device's bandwidth, which goes to whoever
-                 asks, leaves a part for each block at once there
-    rounds       clusters against those that run at once, which registers decide: as many as there are on average, as blocks
-                 of a later round start when others end
-    waits        each step for its loads; where the next step's are on their way as one computes, only the first does
+    unevenness   load imbalance: blocks on the busiest SM / mean; what that exceeds 1 by is divided by the resident blocks of an
+                 SM, since an SM with more blocks gets a larger share of the bandwidth
+    rounds       clusters / clusters that are resident at once, as registers allow; not rounded up, because blocks of a later
+                 round start as soon as others end
+    waits        one per step, for its loads; a single one if the next step's loads are prefetched
 
 H200, us, measured and as this says with a kernel that does nothing, for (threads, accesses, blocks), a for ahead: bf16
 105x250003 (512, 4, 2) 56.5, 59; (256, 8, 2) 44.3, 48; (256, 8, 4) 45.1, 44; (512, 4, 16) 41.4, 46; (256, 2, 4) 47.3, 61, a
@@ -48,7 +48,7 @@ class ScanClusterShape:
     accesses      of a thread in a step
     blocks        that share a row
     ahead         what a step needs is loaded while the one before it computes
-    microseconds  what it is thought to take
+    time_us       predicted time
     """
 
     threads: int
@@ -60,8 +60,13 @@ class ScanClusterShape:
 
 @record
 class ClusterScanRows:
-    """Rows of so many accesses of `vector` elements, of `itemsize` bytes at most; `nbytes` are read and written in all. Of each
-    element a thread keeps `live` values while it scans one of them."""
+    """Rows that the blocks of a cluster share, for a scan.
+
+    accesses   of a row, of `vector` elements each
+    itemsize   bytes of the widest element
+    nbytes     bytes read and written in all
+    live       values per element that a thread keeps while it scans one of them
+    """
 
     rows: int
     accesses: int
@@ -77,10 +82,8 @@ class ClusterScanRows:
 
 
 def choose_scan_cluster(rows: ClusterScanRows, device: DeviceInfo) -> ScanClusterShape | None:
-    """The shape of least time, of equals that of fewest accesses; None where blocks are too small for any.
-
-    Blocks are enough for all processors, if any are.
-    """
+    """The fastest shape (of equals, the one with fewest accesses per thread) among those with enough blocks to fill all SMs, or
+    among those with most blocks if none has. None if no shape fits."""
     shapes = list(_shapes(rows, device))
     enough = [s for s in shapes if rows.rows * s.blocks >= device.sm_count] or [
         s for s in shapes if s.blocks == max(o.blocks for o in shapes)
@@ -89,7 +92,7 @@ def choose_scan_cluster(rows: ClusterScanRows, device: DeviceInfo) -> ScanCluste
 
 
 def block_time(rows: ClusterScanRows, threads: int, accesses: int, device: DeviceInfo) -> float:
-    """Microseconds of rows that a block each has to itself."""
+    """Microseconds if each row has one block."""
     places = device.max_threads_per_sm // threads
     blocks = tuple(device.sm_count * resident for resident in range(places + 1))
     return _microseconds(rows, threads, accesses, 1, blocks, ahead=False, device=device) - device.cluster_start

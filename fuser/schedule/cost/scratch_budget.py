@@ -28,8 +28,11 @@ _OF_STATISTIC, _COUNT = 2, 8
 
 
 def scratch_bytes(joined: int, across: int, along: int, vector: int, peer_results: int = 0) -> int:
-    """Bytes of shared memory that a block of `across` x `along` threads needs, each with `vector` columns, at most; with the
-    results of `told` threads that other blocks tell it. `joined`: see `joined_bytes`."""
+    """Most bytes of shared memory that a block needs for its exchanges: `across` x `along` threads with `vector` columns each.
+
+    joined         bytes of a thread: see `joined_bytes`
+    peer_results   threads' results that it receives from other blocks
+    """
     return EXCHANGES + joined * (joining_threads(across, along, vector) + peer_results)
 
 

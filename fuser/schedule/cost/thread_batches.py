@@ -1,4 +1,4 @@
-"""How the accesses of a row are dealt to threads and blocks: no thread has none, and none has more than it need have."""
+"""How the accesses of a row are distributed over threads and blocks, without idle threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def threads_for(accesses: int, batch: int) -> int:
 
 
 def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
-    """From `fewest` to `most` accesses of a thread, each time for fewer threads: of as many, some would have none."""
+    """Candidate numbers of accesses per thread, from `fewest` to `most`, without those that only leave threads idle."""
     batch = fewest
     while batch <= most:
         yield batch
@@ -26,8 +26,8 @@ def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
 
 
 def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
-    """From `fewest` to `most` accesses of a thread and the blocks of as many `threads` they make, two or more. Each time
-    fewer blocks: with as many and more accesses a thread, threads would be idle."""
+    """(accesses per thread, blocks per row) for blocks of `threads`: `fewest` to `most` accesses, at least two blocks, each
+    candidate with fewer blocks than the one before it (as many blocks with more accesses would leave threads idle)."""
     batch = fewest
     while batch <= most:
         sharing = -(-accesses // (threads * batch))

@@ -1,9 +1,9 @@
-"""Reductions of what other reductions left of each row: the mean of the losses of rows, the norm of column norms.
+"""Reductions of the results of row reductions: the mean of the losses of rows, the norm of column norms.
 
-The loops are those that the reduction or a persistent scheduler makes for the rows alone (`head`). What is chained to
-them runs over the same loops around a row, so that every block adds up its own rows' values, in order. Each block leaves its
-sum in device memory, and the last one to finish joins them in the order of the blocks. Where rows are many, `blocks` blocks go
-over all of them, and there is no more than that to join:
+The loops are those that the reduction or a persistent scheduler makes for the rows alone (`head`). The chained reductions use
+the same loops over rows, so that every block accumulates the values of its own rows, in order. Each block stores its partial
+result in global memory, and the last block to finish combines them in the order of the blocks. With many rows, `blocks` blocks
+loop over all of them (a grid-stride loop), which bounds the number of partial results:
 
     K/ty/G serial, G -> grid_x, ty -> block_y, then the loops along a row
 """

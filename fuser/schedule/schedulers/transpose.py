@@ -230,7 +230,7 @@ class _Sides:
         return [g for part in (*self.batch, self.staged_run, self.run) for g in part]
 
     def proven(self, run: Sequence[Group]) -> list[Group]:
-        """The end of a run that every argument sees as one: what was put before it is a run only for some."""
+        """The suffix of a run that is contiguous in all arguments; the dims before it are contiguous only in some."""
         return next(p for p in self.parts if p[-1] is run[-1])
 
 

@@ -1,5 +1,5 @@
-"""What every schedule of inner and outer reductions does first: inputs are cached, what stages keep is decided, and what
-follows the sums is computed apart from the pass over the rows."""
+"""The first steps of every schedule of inner and outer reductions: inputs are cached, values that stages keep are chosen, and
+values computed from the column sums are separated from the loop over the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from fuser.schedule.analysis.stages import keep_stages
 
 
 class InnerOuterScheduleBuilder:
-    """What there is to compute, in a schedule of its own; one use. `order`, `reference`: see InnerOuterParams."""
+    """Builds what the schedules of both mappings of backward normalisations have in common; for one use.
+
+    order, reference   see InnerOuterParams
+    """
 
     def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
@@ -49,9 +52,10 @@ class InnerOuterScheduleBuilder:
         return [t for t in tensors if concrete_groups(graph, t) & along]
 
     def place_values(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
-        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
+        """Cache inputs, and decide for each value whether it is kept or recomputed.
 
-        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
+        Returns the names of values computed for the column sums' consumers, the copy of each argument, and the names of the
+        values that stages keep. Inputs `in_shared` get a copy in shared memory before the one in registers: `self.placed`.
         """
         b = self.builder
         late = self._recompute_after_sums()
@@ -76,11 +80,12 @@ class InnerOuterScheduleBuilder:
         return row, [t.name for t in results if t.name not in row]
 
     def values_computed_from(self, column: Iterable[str]) -> set[str]:
+        """Names of the values that are computed from the column sums `column`."""
         tensors = [self.builder.state(n).tensor for n in column]
         return {t.name for t in downstream(self.builder.exprs, tensors)}
 
     def _recompute_after_sums(self) -> set[str]:
-        """Compute anew, for what follows the sums, all that it needs beside them; the names made."""
+        """Recompute what the consumers of the column sums need in addition to these sums; the names of the new values."""
         b = self.builder
         made: set[str] = set()
         pending = sorted(self.values_computed_from(self.sums))
@@ -101,7 +106,7 @@ class InnerOuterScheduleBuilder:
         return made
 
     def _cache(self, late: set[str]) -> dict[str, str]:
-        """Copies of the inputs for the pass, and outputs as copies of what computes them: argument -> its copy."""
+        """Copies of the inputs for the loop over the rows, and outputs as copies of what computes them: argument -> copy."""
         b = self.builder
         copies: dict[str, str] = {}
         for t in b.fusion.input_tensors:
@@ -121,10 +126,10 @@ class InnerOuterScheduleBuilder:
         return {self.placed.get(n, copies[n]) for n in names}
 
     def _has_part_of_row(self, name: str) -> bool:
-        """Whether a tensor has some dims of a row and lacks others.
+        """Whether a tensor has some dims of a row, but not all of them.
 
-        Those dims are one axis, of which each thread has elements. Of such a tensor several are the same element: what a thread
-        would hold is what others need. It is read, or computed, where it is used.
+        The row is one axis, split over threads, so that several threads need the same element of such a tensor: it is read, or
+        computed, where it is used.
         """
         graph = self.builder.graph()
         along = self._along_groups(graph)

@@ -21,7 +21,7 @@ UNROLLED = 4
 
 
 def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
-    """Put a copy of each row tensor into shared memory, between the input and its copy in registers; names of those made."""
+    """Add a copy of each row tensor in shared memory between the input and its copy in registers; their names."""
     placed: list[str] = []
     for name in params.in_shared:
         if name not in copies:
@@ -47,8 +47,8 @@ def pass_through_registers(builder: ScheduleBuilder, placed: Iterable[str]) -> N
 def unrolled(batch: int, *, is_cut: bool = False) -> int:
     """How many accesses of a thread are issued together: a divisor of `batch`, up to `UNROLLED`.
 
-    is_cut   the ends of a row may cut them, so that they are tested together: of more than three, more threads would test each
-             by itself
+    is_cut   rows are peeled, so that the predicates of these accesses are tested together: at most 3, because with more
+             accesses fewer threads pass the joint test
     """
     most = (2, 3) if is_cut else range(UNROLLED, 1, -1)
     return next((u for u in most if batch % u == 0), 1)
@@ -86,6 +86,6 @@ def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool
 
 
 def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
-    """What a single row has one of, and no loop: in those over its elements it would be computed for each of them, quotients
-    and roots one after the other where elements are tested."""
+    """Scalars of a row (all axes broadcast), inlined at position 0 so that they are not recomputed per element, such as
+    quotients and square roots."""
     return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]

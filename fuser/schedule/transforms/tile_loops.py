@@ -1,4 +1,4 @@
-"""The loops of a pointwise kernel: blocks, threads, further rows of a thread, elements."""
+"""The loops of a pointwise kernel: blocks, threads, unrolled rows of a thread, elements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fuser.schedule.transforms.vectorize import split_vector
 
 
 def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
-    """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
+    """Make the loops of the reference: [blocks..., threads..., unrolled rows, elements]; the types of the first ones."""
     runs = [run for loop in params.merged_dims for run in loop]
-    # A tile is behind those loops.
+    # The inner tile stays inside of those loops.
     for at, count in enumerate([*runs, params.tile_dims]):
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
@@ -51,6 +51,6 @@ def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: Pointwise
 
 
 def is_invariant_in_loop(builder: ScheduleBuilder, name: str, position: int) -> bool:
-    """Whether a tensor has nothing that a loop of its consumers is over."""
+    """Whether a tensor does not depend on the consumers' loop at `position`: none of its axes is mapped to it."""
     axes = builder.state(name).loop
     return len(axes) > position and axes[position].is_broadcast and axes[position].extent is const(1)

@@ -37,7 +37,7 @@ def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dic
 
 
 def split_vector(builder: ScheduleBuilder, name: str, axis: int, vector: int, access: Access) -> None:
-    """Cut an axis into vectors: at its multiples of `vector`, or at those of an argument's memory."""
+    """Split an axis into vectors, which begin at multiples of `vector`, or at aligned addresses of an argument."""
     if isinstance(access, Peeled):
         builder.split_aligned(name, axis, vector, access.at)
     else:
@@ -71,10 +71,10 @@ def vectorize_by(
 
 
 def vectorize_tile(builder: ScheduleBuilder, copies: Mapping[str, str], params: PointwiseParams, first: int) -> None:
-    """Vectorize the copies of arguments where a thread takes tiles.
+    """Vectorize the copies of arguments where a thread has an inner tile.
 
-    first   the first loop of a thread's elements; those of its tiles follow, then those of a tile, or of an input that is read
-            whole
+    first   position of the thread's own loop over the dims around the tile, if `vector` > 1; the loops of the inner tile, or
+            of an input that is read as a whole, follow it
     """
     inside = first + (params.vector > 1)
     tails = dict(params.tile_vector_dims)
