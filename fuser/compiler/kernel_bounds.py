@@ -10,7 +10,7 @@ from fuser.compiler.bind_inputs import BoundInputs
 from fuser.ir.integers import Int
 from fuser.ir.kernel_demand import demand_of
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel
-from fuser.runtime.variants import rung_of
+from fuser.runtime.variants import registers_among, rung_of
 
 if TYPE_CHECKING:
     from fuser.runtime.nvrtc import CompileResult
@@ -39,10 +39,19 @@ def fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
 def spare_registers(kernel: CompiledKernel, bound: BoundInputs) -> int:
     """Registers that a thread of the block for these inputs may have, beyond those that it must keep."""
     assert kernel.kernel_ir is not None
-    threads = max(1, min(threads_of_block(kernel, bound), 1024))
-    if kernel.plan is not None and kernel.plan.cooperative:
-        threads = min(1024, rung_of(threads)[0] * max(1, kernel.min_blocks))
-    return rung_of(threads)[1] - demand_of(kernel.kernel_ir.body).registers
+    top, _ = rung_of(max(1, min(threads_of_block(kernel, bound), 1024)))
+    return registers_among(top * max(1, kernel.kernel_ir.min_blocks)) - demand_of(kernel.kernel_ir.body).registers
+
+
+def unplanned(kernel: CompiledKernel) -> str:
+    """What a binary does that its schedule did not plan with, in words; none for one that is as planned."""
+    spilled = spill_bytes(kernel)
+    if spilled:
+        return f"spills {spilled} bytes"
+    planned = 0 if kernel.kernel_ir is None else kernel.kernel_ir.min_blocks
+    if kernel.min_blocks < planned:
+        return f"spills with {planned} blocks on a processor, as planned, and is compiled for {kernel.min_blocks}"
+    return ""
 
 
 def threads_of_block(kernel: CompiledKernel, bound: BoundInputs) -> int:

@@ -18,8 +18,8 @@ from fuser.compiler.kernel_bounds import (
     fewer_blocks,
     has_spilled,
     spare_registers,
-    spill_bytes,
     threads_of_block,
+    unplanned,
 )
 from fuser.compiler.recorder import DeferringRecorder, PassObserver, Recorder
 from fuser.compiler.reproducer import fault_planter, with_reproducer
@@ -49,7 +49,7 @@ from fuser.missing_names import says_instead
 from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
-from fuser.runtime.variants import bound_options, rung_of
+from fuser.runtime.variants import bound_options, registers_among, rung_of
 from fuser.schedule.cost.kernel_ends import choose_kernel_split
 from fuser.schedule.cost.reduction_steps import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
@@ -312,24 +312,25 @@ class KernelCompiler:
     ) -> Callable[[], tuple[CompiledKernel, Params]]:
         """`start_segment` for parameters that a scheduler proposes; what is returned gives the kernel with its parameters.
 
-        Where the binary spills, they are those of the first other candidate whose binary does not, if there is one.
+        Where the binary spills, or leaves an SM room for fewer blocks than were planned, they are those of the first other
+        candidate whose binary does neither, if there is one.
         """
         finish = self.start_segment(segment, bound, params, start)
-        return lambda: self._without_spills(segment, bound, params, finish())
+        return lambda: self._as_planned(segment, bound, params, finish())
 
-    def _without_spills(
+    def _as_planned(
         self, segment: Segment, bound: BoundInputs, params: Params, kernel: CompiledKernel
     ) -> tuple[CompiledKernel, Params]:
-        """The kernel, or that of the next candidate in place of one that spills.
+        """The kernel, or that of the next candidate in place of one whose registers are fewer than it was planned with.
 
         Only what leaves a thread more registers beside those it must keep is compiled. What a user asks for stands.
         """
-        spilled = spill_bytes(kernel)
-        if not spilled or self.options.register_cap is not None or self.options.min_blocks:
+        missed = unplanned(kernel)
+        if not missed or self.options.register_cap is not None or self.options.min_blocks:
             return kernel, params
         inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
         of_block = f"a thread of {kernel.max_block_size} has {kernel.register_limit} registers"
-        why = f"what is proposed spills {spilled} bytes: {of_block}"
+        why = f"what is proposed {missed}: {of_block}"
         least, tried = spare_registers(kernel, bound), 0
         for other in islice(scheduler_for(params).candidates(segment.fusion, inputs, info), MOST_LOOKED_AT):
             if tried == MOST_INSTEAD:
@@ -348,11 +349,11 @@ class KernelCompiler:
                 # Nothing is promised of a candidate.
                 environment.logger().debug("a candidate is not compiled: %s", error)
                 continue
-            if not spill_bytes(made):
+            if not unplanned(made):
                 stages.hand_to(self.recorder)
                 environment.logger().info("%s; taken: %s", why, params_line(replace(found, reasons=())))
                 return made, found
-        environment.logger().info("%s; %d other candidates spill, too", why, tried)
+        environment.logger().info("%s; so do %d other candidates", why, tried)
         return kernel, params
 
     def start_segment(
@@ -504,8 +505,8 @@ class KernelCompiler:
 
         least = 0 if kernel.kernel_ir is None else demand_of(kernel.kernel_ir.body).registers
         # Each attempt takes as long as the first: those that must spill are left out.
-        numbers = [n for n in fewer_blocks(kernel) if n == 1 or rung_of(min(1024, n * top))[1] >= least]
-        if numbers and rung_of(min(1024, max(1, kernel.min_blocks) * top))[1] < least:
+        numbers = [n for n in fewer_blocks(kernel) if n == 1 or registers_among(n * top) >= least]
+        if numbers and registers_among(max(1, kernel.min_blocks) * top) < least:
             kernel = replace(kernel, min_blocks=numbers.pop(0), blocks_by=BlocksBy.spills)
         result = made(kernel.min_blocks)
         spilled: list[int] = []

@@ -34,11 +34,19 @@ REGISTERS_PER_SM = 65536
 _QUARTER = 128  # threads that give each of the four schedulers of an SM one warp more
 
 
+def registers_among(threads: int) -> int:
+    """Registers that each of so many threads of an SM may have.
+
+    The register file has four quarters of 16384; a quarter runs a fourth of the warps, and a warp takes registers in
+    units of 256.
+    """
+    return min(REGISTERS_PER_SM // 4 // -(-threads // _QUARTER) // 256 * 256 // 32, MAX_REGISTERS)
+
+
 def _rung(warps_per_quarter: int) -> tuple[int, int]:
     # A quarter with one warp could give 512 registers, and the instruction set ends at 255: one rung with two warps.
-    warps = max(2, warps_per_quarter)
-    registers = REGISTERS_PER_SM // 4 // warps // 256 * 256 // 32
-    return warps * _QUARTER, min(registers, MAX_REGISTERS)
+    top = max(2, warps_per_quarter) * _QUARTER
+    return top, registers_among(top)
 
 
 _BY_WARPS = tuple(map(_rung, range(MAX_BLOCK // _QUARTER + 1)))
@@ -47,8 +55,7 @@ _BY_WARPS = tuple(map(_rung, range(MAX_BLOCK // _QUARTER + 1)))
 def rung_of(block: int) -> tuple[int, int]:
     """(largest block of the rung that `block` threads fall in, registers a thread may have there).
 
-    The register file has four quarters of 16384; a quarter runs a fourth of the warps, and a warp takes registers in
-    units of 256. Raises LaunchError for a block that no device holds.
+    Raises LaunchError for a block that no device holds.
     """
     if not 1 <= block <= MAX_BLOCK:
         raise LaunchError(f"a block has 1 to {MAX_BLOCK} threads, not {block}")

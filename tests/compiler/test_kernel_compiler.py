@@ -33,7 +33,9 @@ from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
 from fuser.runtime.nvrtc import CompileResult
 from fuser.schedule.cost import reduction_mappings
+from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.print_params import params_text
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
@@ -162,6 +164,41 @@ def test_the_next_candidate_is_taken_where_a_proposal_spills(monkeypatch: pytest
         assert f"what is proposed spills 8 bytes: a thread of {made[0]} has " in recorder.stages["params.py"]
         assert recorder.stages["kernel.cu"] == kernel.source
         assert "0 bytes spilled" in recorder.stages["kernel.cubin"]
+
+
+def test_the_next_candidate_is_taken_where_fewer_blocks_have_room_than_were_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compiled for one block less, the first binary would not spill: but then an SM has not the blocks that the plan is for."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Half)
+        y = fd.ops.cast(x, DataType.Float)
+        variance, mean = fd.ops.var_mean(y, [1], 0, True)
+        fd.add_output(fd.ops.cast((y - mean) * fd.ops.rsqrt(variance), DataType.Half))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [TensorDescriptor(DataType.Half, (1903, 50_257), (50_257, 1))])
+    compiler = KernelCompiler(DeviceInfo.preset("H200"))
+    segment = Segment(fusion, InnerPersistentScheduler(), ())
+    proposed = compiler.propose(segment, bound)
+    assert isinstance(proposed, InnerPersistentParams)
+    assert proposed.resident > 1
+    made: list[tuple[str, bool]] = []
+
+    def compile_to_cubin(source: str, entries: Sequence[str], arch: str, options: Sequence[str]) -> CompileResult:
+        for_some = any(o.startswith("-DFUSER_MIN_BLOCKS=") and not o.endswith("=1") for o in options)
+        made.append((source, for_some))
+        spilled = 8 if for_some and source == made[0][0] else 0
+        report = Resources(64, spilled, 0, 0)
+        return CompileResult(b"", {entries[0]: report}, {entries[0]: entries[0]}, "", (12, 9), arch)
+
+    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", compile_to_cubin)
+    kernel, params = compiler.compile_segment(segment, bound)
+    assert made[0][1], "the proposal is compiled for several blocks first"
+    assert params != proposed
+    assert kernel.kernel_ir is not None
+    assert kernel.min_blocks == kernel.kernel_ir.min_blocks
+    assert any("blocks on a processor, as planned" in reason for reason in params.reasons)
 
 
 def test_a_proposal_stands_where_all_candidates_spill(monkeypatch: pytest.MonkeyPatch) -> None:

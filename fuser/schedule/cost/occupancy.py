@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
-from fuser.runtime.variants import rung_of
+from fuser.runtime.variants import registers_among, rung_of
 
 
 def granted_registers(registers: int) -> int:
@@ -25,3 +25,15 @@ def resident_blocks(threads: int, registers: int, device: DeviceInfo, shared: in
         device.max_blocks_per_sm,
     )
     return min(found, device.shared_per_sm // shared) if shared else found
+
+
+def bounded_blocks(threads: int, registers: int) -> int:
+    """Blocks of so many threads that a binary may be compiled for, if each thread is to have so many registers.
+
+    Launch bounds are those of a rung of block sizes: blocks of 704 threads are bounded as those of 768.
+    """
+    top = rung_of(threads)[0]
+    tops = 0
+    while registers_among(top * (tops + 1)) >= registers:
+        tops += 1
+    return tops * top // threads

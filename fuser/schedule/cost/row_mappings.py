@@ -32,7 +32,7 @@ from fuser.schedule.cost.code_costs import (
     WHOLE_ROW,
 )
 from fuser.schedule.cost.estimate import Work
-from fuser.schedule.cost.occupancy import most_registers, resident_blocks
+from fuser.schedule.cost.occupancy import bounded_blocks, most_registers, resident_blocks
 from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
@@ -209,7 +209,8 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     expected = 26 + 4 * row.inputs + 24 * (words - 1)
     elements = batch * row.vector
     if in_shared:
-        moving = 24 if row.is_cut else 8
+        expected += 8 if row.is_cut else 0
+        moving = 16 if row.is_cut else 8
     else:
         kept = row.kept[one_pass][inputs_only]
         expected += 16 if row.is_cut else 0
@@ -258,6 +259,9 @@ def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[Row
             if threads > device.max_threads_per_block or held > device.shared_per_block_optin:
                 continue
             resident = resident_blocks(threads, expected, device, held)
+            if row.is_misaligned:
+                # It is compiled for so many.
+                resident = min(resident, bounded_blocks(threads, expected))
             if resident and needed <= most_registers(threads, device):
                 yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
 
@@ -297,7 +301,9 @@ def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) 
     in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-    resident = max(1, resident_blocks(params.threads * params.rows, expected, device, held))
+    resident = resident_blocks(params.threads * params.rows, expected, device, held)
+    if in_shared and row.is_misaligned:
+        resident = min(resident, bounded_blocks(params.threads, expected))
     return RowMapping(
         params.threads,
         params.batch,
@@ -307,6 +313,6 @@ def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) 
         in_shared,
         params.inputs_only,
         params.one_pass,
-        resident if groups is None else groups.resident,
+        max(1, resident) if groups is None else groups.resident,
         expected,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+from fuser.runtime.variants import registers_among, rung_of
+from fuser.schedule.cost.occupancy import bounded_blocks, granted_registers, most_registers, resident_blocks
 
 H200 = DeviceInfo.preset("H200")
 
@@ -34,3 +35,16 @@ def test_registers_are_granted_in_steps_and_by_rungs() -> None:
     limits = [most_registers(threads, H200) for threads in (32, 256, 512, 1024)]
     assert limits == sorted(limits, reverse=True)
     assert all(n * threads <= H200.registers_per_sm for n, threads in zip(limits, (32, 256, 512, 1024), strict=True))
+
+
+@pytest.mark.parametrize("threads", [32, 256, 320, 640, 704, 768, 800, 1024])
+@pytest.mark.parametrize("registers", [24, 40, 46, 64, 128])
+def test_a_binary_for_one_block_more_has_fewer_registers(threads: int, registers: int) -> None:
+    """Bounds are those of a rung: what blocks of 704 threads may have is what blocks of 768 may."""
+    top, found = rung_of(threads)[0], bounded_blocks(threads, registers)
+
+    def allowed(blocks: int) -> int:
+        return registers_among(-(-blocks * threads // top) * top)
+
+    assert not found or allowed(found) >= registers
+    assert allowed(found + 1) < registers
