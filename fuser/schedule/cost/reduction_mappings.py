@@ -57,7 +57,7 @@ CLUSTERS = (2, 4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
 """Blocks of an SM that may share reductions."""
-COLUMNS = (4, 8, 16, 32, 64)
+COLUMNS = (4, 8, 16, 32, 64, 128, 256)
 """Threads along the kept dims, where the fastest dim is one of them."""
 MOST_JOINED = 16
 """Threads whose means and sums of squares are joined one after another, in shared memory: each rounds, and the variance of 1003
@@ -177,7 +177,7 @@ def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int
         least = threads // steps if is_least else 0
         for beside in [n for n in COLUMNS if n <= max(units, least) and n <= threads] or [units]:
             along = threads // beside
-            if along <= steps and not (space.statistics and along > MOST_JOINED):
+            if along <= steps and not (space.statistics and space.exact and along > MOST_JOINED):
                 yield along, beside, 0
         return
     pieces = power_of_two(space.pieces)

@@ -196,13 +196,17 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
-    length = LENGTH if inner and kept_count > 1 else OF_ROWS
+    is_length = inner and kept_count > 1
+
+    def in_row(count: int) -> int:
+        return rounded_up(count) if is_length else rounded(count, OF_ROWS)
+
     space = ReductionSpace(
         inner=inner,
-        kept=rounded(kept_count, OF_ROWS if inner else LENGTH),
-        reduced=rounded(reduced_count, length),
-        run=rounded(math.prod(extent[g] for g in row if g in reduced), length),
-        runs=rounded(math.prod(extent[g] for g in groups if g in reduced and g not in row), LENGTH),
+        kept=rounded(kept_count, OF_ROWS) if inner else rounded_up(kept_count),
+        reduced=in_row(reduced_count),
+        run=in_row(math.prod(extent[g] for g in row if g in reduced)),
+        runs=rounded_up(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
         vector=vector,
         bytes_per_step=vector * (full + shared if is_cut or widest > 4 else full),
         statistics=has_statistics,
@@ -226,6 +230,12 @@ def rounded(count: int, digits: int) -> int:
     """To the nearest number of so many binary digits, as a plain number: numbers that are not far apart share a kernel."""
     step = 1 << max(0, count.bit_length() - digits)
     return operator.index((count + step // 2) // step * step)
+
+
+def rounded_up(count: int) -> int:
+    """A length, to the next number of `LENGTH` binary digits: what is cut into blocks has as many as it will have."""
+    step = 1 << max(0, count.bit_length() - LENGTH)
+    return operator.index(-(-count // step) * step)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -44,7 +44,7 @@ from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.reduction_mappings import ranked_reductions
-from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
+from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, rounded, rounded_up
 from fuser.schedule.cost.row_mappings import mapping_of, work_of
 from fuser.schedule.cost.row_work import row_work
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
@@ -231,7 +231,7 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
     size = max(1, parts.read // (parts.columns * parts.rows))
     columns = ReductionSpace(
         inner=False,
-        kept=rounded(parts.columns, LENGTH),
+        kept=rounded_up(parts.columns),
         reduced=rounded(parts.rows, OF_ROWS),
         run=1,
         runs=1,

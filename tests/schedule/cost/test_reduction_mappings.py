@@ -17,7 +17,7 @@ from fuser.schedule.cost.reduction_mappings import (
     reduction_reasons,
     work_of,
 )
-from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded
+from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded, rounded_up
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 ROWS = ReductionSpace(inner=True, kept=1 << 14, reduced=4096, run=4096, runs=1, vector=4, bytes_per_step=16)
@@ -130,6 +130,13 @@ def test_rounding_is_to_the_nearest_of_few_digits(digits: int) -> None:
         found = rounded(n, digits)
         assert abs(found - n) * 2 <= max(1, 1 << max(0, n.bit_length() - digits))
         assert rounded(found, digits) == found
+
+
+def test_lengths_are_rounded_up_so_that_no_column_is_left_out() -> None:
+    for n in [*range(1, 600), 5120, 50_257, 128_256, 250_003]:
+        found = rounded_up(n)
+        assert n <= found <= n * (1 + 2.0 ** (1 - LENGTH))
+        assert rounded_up(found) == found
 
 
 def test_turns_are_even() -> None:
