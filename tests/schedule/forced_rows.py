@@ -34,6 +34,9 @@ Find = Callable[..., Iterator[RowMapping]]
 def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     """Leave the mappings for which `kind` is true. It is an error if none is."""
 
+    def first_of_all(*asked: Any) -> RowMapping | None:
+        return next((m for _, m in inner_persistent._ranked(*asked)), None)  # noqa: SLF001
+
     def some(find: Find) -> Find:
         def filtered(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
             all_of_them = row_mappings(row, device, may_group=True, may_place=may_place)
@@ -43,7 +46,7 @@ def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
         return filtered
 
     # Nothing is taken from before, nor left for later tests.
-    monkeypatch.setattr(inner_persistent, "_handed_out", inner_persistent._handed_out.__wrapped__)  # noqa: SLF001
+    monkeypatch.setattr(inner_persistent, "_best", first_of_all)
     for find in (handed_out_mappings, group_mappings):
         monkeypatch.setattr(inner_persistent, find.__name__, some(find))
 

@@ -23,7 +23,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "cost/estimate.py": {
         "power": "LIMITS",
-        "share": "OWN_TRANSFER -",
+        "share": "OWN_TRANSFER - ROUNDING",
     },
     "cost/gradient_rows.py": {
         "share": "RATE -",

@@ -26,6 +26,10 @@ from fuser.records import record
 LIMITS = 3.0
 """Power in which limits are added: with one they would follow one another, with infinity all but the largest would be free."""
 
+ROUNDING = 1e-8
+"""Part of a time by which bounds are lower than what is proved: sums in another order differ by less, as do waves that are not
+counted."""
+
 OWN_TRANSFER = 0.33
 """Of the time that a block's own bytes take at its share of the device's rate, what belongs to its latency: while one block
 alone on an SM computes, nothing is loaded."""
@@ -62,6 +66,13 @@ class Work(NamedTuple):
     exchange: float
     ending: float = 0.0
     start: float = 0.0
+
+
+class Bound(NamedTuple):
+    """`start + each * n` microseconds."""
+
+    start: float
+    each: float
 
 
 class Limits(NamedTuple):
@@ -122,38 +133,72 @@ def total_time(work: Work, device: DeviceInfo) -> float:
     return device.launch + _limits(work, device, is_even=False).total
 
 
-def least_times(work: Work, device: DeviceInfo) -> tuple[float, float]:
-    """(a, b): a launch of n blocks of this work takes `a + b * n` microseconds or more, for any n."""
-    even = _limits(work._replace(blocks=1), device, is_even=True)
-    return device.launch + even.first, (even.memory**LIMITS + even.issue**LIMITS + even.lookup**LIMITS) ** (1 / LIMITS)
+def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) -> tuple[Bound, Bound]:
+    """What a launch of any number of blocks of this work takes at least: what limits its rate behind the first block, and what
+    limits the rate with all latencies, but for those of the first block.
+
+    begin_again   the number is how often blocks begin, anew or with other data
+    """
+    places, trips = _places(work, device), 1 if begin_again else work.trips
+    memory, issue, lookup = _rates(work, device, trips, trips / places)
+    each = work.latency + work.exchange
+    behind = trips * (each + OWN_TRANSFER * work.moved / device.sm_rate)
+    # A block that begins again is handed out once, and ends once.
+    if not begin_again:
+        issue += _handing_out(1, work, device)
+        behind += work.ending
+    rates = memory**LIMITS + issue**LIMITS + lookup**LIMITS
+    all_of_them = rates + (behind / (places * work.resident)) ** LIMITS
+    start = device.launch + work.start
+    # By Minkowski's inequality: the latencies of the first block are less than all by no more than they are.
+    return (
+        Bound((start + each + work.ending) * (1 - ROUNDING), rates ** (1 / LIMITS) * (1 - ROUNDING)),
+        Bound(start * (1 - ROUNDING), all_of_them ** (1 / LIMITS) * (1 - ROUNDING)),
+    )
+
+
+def _rates(work: Work, device: DeviceInfo, begun: float, of_sm: float) -> tuple[float, float, float]:
+    """The limits memory, issue and lookup where blocks begin so often, on all SMs and on that with most of them."""
+    memory = max(
+        begun * work.moved / device.memory_rate,
+        of_sm * work.moved / device.sm_rate,
+        begun * (work.cached + work.moved / 2) / (device.rates.l2_bytes_per_ns * 1e3),
+    )
+    warps = of_sm * work.warps
+    return memory, warps * work.instructions * device.issue_time, warps * work.lines * device.cycle
+
+
+def _handing_out(blocks: int, work: Work, device: DeviceInfo) -> float:
+    """Microseconds until SMs are handed so many blocks."""
+    latencies = device.latencies
+    each = latencies.cluster_hand_out_ns if work.cluster > 1 else latencies.block_hand_out_ns
+    return blocks / device.sm_count * each / 1e3
+
+
+def _places(work: Work, device: DeviceInfo) -> float:
+    """SMs that have blocks: of the places for blocks as many as clusters fill."""
+    if work.cluster == 1:
+        return float(device.sm_count)
+    places = int(float(device.sm_count) * device.clustered(work.cluster) * work.resident // work.cluster)
+    return max(1, places) * work.cluster / work.resident
 
 
 def _limits(work: Work, device: DeviceInfo, *, is_even: bool) -> Limits:
     """`is_even`: as if blocks could be divided among SMs and waves."""
-    blocks, cluster, latencies = work.blocks, work.cluster, device.latencies
-    sms = float(device.sm_count)
-    if cluster > 1:
-        # Of the places for blocks as many as clusters fill.
-        sms = max(1, int(sms * device.clustered(cluster) * work.resident // cluster)) * cluster / work.resident
+    blocks = work.blocks
+    sms = _places(work, device)
     per_sm, waves = blocks / sms, max(1.0, blocks / sms / work.resident)
     # The SM with most blocks is done last, as is the last wave; of many it shows less.
     if not is_even:
         per_sm = math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm
         waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
-    trips = blocks * work.trips
-    memory = max(
-        trips * work.moved / device.memory_rate,
-        per_sm * work.trips * work.moved / device.sm_rate,
-        trips * (work.cached + work.moved / 2) / (device.rates.l2_bytes_per_ns * 1e3),
-    )
-    warps = per_sm * work.trips * work.warps
-    start = latencies.cluster_hand_out_ns if cluster > 1 else latencies.block_hand_out_ns
-    issue = warps * work.instructions * device.issue_time + blocks / device.sm_count * start / 1e3
+    memory, issue, lookup = _rates(work, device, blocks * work.trips, per_sm * work.trips)
+    issue += _handing_out(blocks, work, device)
     each = work.latency + work.exchange
     first = each + work.ending + work.start
     share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
     behind = waves * work.trips * (each + OWN_TRANSFER * work.moved / share) + waves * work.ending - each - work.ending
-    return Limits(memory, issue, warps * work.lines * device.cycle, behind, first)
+    return Limits(memory, issue, lookup, behind, first)
 
 
 FEW_WAVES = 4

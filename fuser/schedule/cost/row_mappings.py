@@ -115,6 +115,14 @@ def handed_out_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) ->
 
 def group_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
     """Those whose blocks meet in device memory."""
+    for most in groups_of_any_rows(row, device, may_place=may_place):
+        m = groups_of_rows(most, row.rows, device)
+        if m is not None:
+            yield m
+
+
+def groups_of_any_rows(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+    """The same with as many groups as are there at once: of the rows nothing counts, see `groups_of_rows`."""
     if row.length < LEAST_OF_GROUP:
         return
     for one_pass in row.passes:
@@ -122,6 +130,15 @@ def group_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iter
             yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
         if may_place and not row.is_misaligned:
             yield from _groups(row, device, True, one_pass, in_shared=True)
+
+
+def groups_of_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
+    """A mapping with as many groups as are there at once, as it is for so many rows; None if it is none for them."""
+    groups = min(rows, most.groups)
+    # A row in registers is waited for before the next begins.
+    if groups < rows and not most.in_shared:
+        return None
+    return most._replace(groups=groups, resident=-(-groups * most.sharing // device.sm_count))
 
 
 def _residencies(row: RowWork, one_pass: bool) -> tuple[bool, ...]:
@@ -132,6 +149,12 @@ def _residencies(row: RowWork, one_pass: bool) -> tuple[bool, ...]:
 def blocks_of(rows: int, m: RowMapping) -> int:
     """Blocks of a launch."""
     return m.groups * m.sharing if m.groups else -(-rows // m.rows) * m.sharing
+
+
+def launched(work: Work, m: RowMapping, rows: int) -> Work:
+    """What a mapping asks for, launched for another number of rows."""
+    trips = -(-rows // m.groups) if m.groups else 1
+    return work._replace(blocks=blocks_of(rows, m), resident=m.resident, trips=trips)
 
 
 def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
@@ -280,12 +303,9 @@ def _groups(
             # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
             room = resident_blocks(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
             resident = min(room, MOST_RESIDENT, resident_blocks(threads, needed, device, held))
-            groups = min(row.rows, resident * device.sm_count // sharing)
-            # A row in registers is waited for before the next begins.
-            if groups < 1 or (groups < row.rows and not in_shared):
-                continue
-            resident = -(-groups * sharing // device.sm_count)
-            yield RowMapping(threads, batch, sharing, 1, groups, in_shared, inputs_only, one_pass, resident, needed)
+            groups = resident * device.sm_count // sharing
+            if groups:
+                yield RowMapping(threads, batch, sharing, 1, groups, in_shared, inputs_only, one_pass, resident, needed)
 
 
 def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:

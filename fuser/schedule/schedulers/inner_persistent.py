@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -33,7 +34,15 @@ from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_rows import persistent_rows
-from fuser.schedule.cost.row_mappings import RowMapping, blocks_of, group_mappings, handed_out_mappings, work_of
+from fuser.schedule.cost.row_mappings import (
+    RowMapping,
+    group_mappings,
+    groups_of_any_rows,
+    groups_of_rows,
+    handed_out_mappings,
+    launched,
+    work_of,
+)
 from fuser.schedule.cost.row_work import RowWork, row_work
 from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass, Reasons
@@ -84,7 +93,7 @@ class InnerPersistentScheduler:
 
 
 MOST_SHAPES = 256
-"""Shapes of rows, without how many there are, whose mappings are kept for the next time: some 20 KB each."""
+"""Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
 
 
 @record
@@ -146,25 +155,72 @@ def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
     there is: many numbers share a kernel, and on an H200 it is the fastest of them more often than not.
     """
     rows = asked.row.rows
-    times = [(total_time(work_of(asked.row, m, device), device), m) for m in _groups(asked, device)]
-    limit = _close_to(min((time for time, _ in times), default=math.inf), device)
     shape = replace(asked, row=replace(asked.row, rows=asked.row.side_by_side))
-    for m, work, start, of_block in _handed_out(shape, device):
-        blocks = blocks_of(rows, m)
-        if start + of_block * blocks <= limit and _is_resident(asked, m, device):
-            time = total_time(work._replace(blocks=blocks), device)
-            limit = min(limit, _close_to(time, device))
-            times.append((time, m))
-    times.sort(key=lambda timed: _preference(timed[1]))
-    return next((m for time, m in times if time <= limit), None)
+    found = _by_preference(shape, device)
+    times: dict[int, float] = {}
+
+    def time(place: int) -> float:
+        if place not in times:
+            known = found[place]
+            m = _for_rows(asked, known.mapping, device)
+            times[place] = math.inf if m is None else total_time(launched(known.work, m, rows), device)
+        return times[place]
+
+    told = as_told(rows)
+    bounds = [
+        a if (a := k.start + k.of_row * told) > (b := k.other_start + k.other_of_row * told) else b for k in found
+    ]
+
+    def may_take(place: int, time: float) -> bool:
+        # A trace is told which bounds are too long.
+        return bounds[place] <= time if told is rows else found[place].may_take(time, rows)
+
+    # Any order leads to the same answer. In that of the bounds few mappings need more than a look at theirs.
+    least = math.inf
+    for place in sorted(range(len(found)), key=bounds.__getitem__):
+        if may_take(place, least):
+            least = min(least, time(place))
+    limit = _close_to(least, device)
+    for place, known in enumerate(found):
+        if may_take(place, limit) and time(place) <= limit < math.inf:
+            return _for_rows(asked, known.mapping, device)
+    return None
+
+
+class _ForAnyRows(NamedTuple):
+    """A mapping for any number of rows, with the most groups if it has groups, and what a block of it asks for. For n rows it
+    takes `start + of_row * n` microseconds or more, and `other_start + other_of_row * n`."""
+
+    mapping: RowMapping
+    work: Work
+    start: float
+    of_row: float
+    other_start: float
+    other_of_row: float
+
+    def may_take(self, time: float, rows: int) -> bool:
+        """Whether it may take so long, or less."""
+        return self.start + self.of_row * rows <= time and self.other_start + self.other_of_row * rows <= time
 
 
 @lru_cache(maxsize=MOST_SHAPES)
-def _handed_out(asked: _Asked, device: DeviceInfo) -> list[tuple[RowMapping, Work, float, float]]:
-    """Mappings whose blocks are handed out, for any number of rows with these `side_by_side`: what a block of each asks for,
-    and the `least_times`."""
-    found = [(m, work_of(asked.row, m, device)) for m in _handed_out_mappings(asked, device)]
-    return [(m, work, *least_times(work, device)) for m, work in found]
+def _by_preference(asked: _Asked, device: DeviceInfo) -> list[_ForAnyRows]:
+    """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
+    mappings = [*_handed_out_mappings(asked, device), *_groups(asked, device, any_rows=True)]
+    found: list[_ForAnyRows] = []
+    for m in sorted(mappings, key=_preference):
+        work = work_of(asked.row, m, device)
+        first, other = least_times(work, device, begin_again=m.groups > 0)
+        of_row = m.sharing / m.rows
+        found.append(_ForAnyRows(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
+    return found
+
+
+def _for_rows(asked: _Asked, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
+    """A mapping for any number of rows as it is for these; None if it is none for so many."""
+    if not _is_resident(asked, m, device):
+        return None
+    return groups_of_rows(m, asked.row.rows, device) if m.groups else m
 
 
 def _handed_out_mappings(asked: _Asked, device: DeviceInfo) -> Iterator[RowMapping]:
@@ -178,8 +234,9 @@ def _is_resident(asked: _Asked, m: RowMapping, device: DeviceInfo) -> bool:
     return not asked.only_clusters or (m.sharing > 1 and asked.row.rows <= device.clusters(m.sharing))
 
 
-def _groups(asked: _Asked, device: DeviceInfo) -> Iterable[RowMapping]:
-    return group_mappings(asked.row, device, may_place=asked.may_place_groups) if asked.may_group else ()
+def _groups(asked: _Asked, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
+    find = groups_of_any_rows if any_rows else group_mappings
+    return find(asked.row, device, may_place=asked.may_place_groups) if asked.may_group else ()
 
 
 def _close_to(time: float, device: DeviceInfo) -> float:

@@ -113,10 +113,24 @@ def test_memory_decides_where_there_is_much_of_it() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(works(), DEVICES)
-def test_no_launch_takes_less_than_the_least_times(work: Work, device: DeviceInfo) -> None:
-    """Whatever number of blocks they were asked for."""
+@given(works(), DEVICES, st.floats(0, 50), st.floats(0, 50))
+def test_no_launch_takes_less_than_the_least_times(work: Work, device: DeviceInfo, ending: float, start: float) -> None:
+    """Whatever number of blocks they were asked for, and where that is how often blocks begin, whatever number of trips."""
     if work.cluster > 1 and not device.clusters(work.cluster):
         return
-    start, of_block = least_times(work._replace(blocks=7), device)
-    assert start + of_block * work.blocks <= total_time(work, device) * (1 + NEAR)
+    work = work._replace(ending=ending, start=start)
+    time = total_time(work, device)
+    for bound in least_times(work._replace(blocks=7), device):
+        assert bound.start + bound.each * work.blocks <= time
+    for bound in least_times(work._replace(blocks=7, trips=3), device, begin_again=True):
+        assert bound.start + bound.each * work.blocks * work.trips <= time
+
+
+@settings(max_examples=100, deadline=None)
+@given(works(), DEVICES)
+def test_of_many_blocks_the_least_times_are_not_far_from_the_time(work: Work, device: DeviceInfo) -> None:
+    if work.cluster > 1 and not device.clusters(work.cluster):
+        return
+    many = work._replace(blocks=1 << 30)
+    least = max(bound.start + bound.each * many.blocks for bound in least_times(work, device))
+    assert least > 0.8 * total_time(many, device)

@@ -14,11 +14,12 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, walk
+from fuser.ir.number_trace import NumberTrace
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.cost.row_mappings import RowMapping, row_mappings
+from fuser.schedule.cost.row_mappings import RowMapping, group_mappings
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import (
@@ -222,17 +223,51 @@ def test_nothing_is_put_into_words_before_it_is_read(monkeypatch: pytest.MonkeyP
     assert params.reasons[1:] == tuple(params.reasons)[1:]
 
 
-@pytest.mark.parametrize("seed", range(60))
+def random_asked(rng: random.Random) -> _Asked:
+    """Which mappings of rows at random are asked for."""
+    row = random_row_work(rng)
+    if rng.random() < 0.1:
+        return _Asked(replace(row, vector=1, is_misaligned=False), False, False, False, only_clusters=True)
+    return _Asked(row, rng.random() < 0.9, True, not row.is_misaligned, only_clusters=False)
+
+
+def some_rows(rng: random.Random) -> list[int]:
+    return [1, 2, rng.randint(3, 300), rng.randint(300, 100_000), rng.randint(100_000, 10_000_000)]
+
+
+def of_rows(asked: _Asked, rows: int) -> _Asked:
+    return replace(asked, row=replace(asked.row, rows=rows))
+
+
+@pytest.mark.parametrize("seed", range(80))
 def test_what_surely_takes_longer_is_no_proposal(seed: int) -> None:
     """The proposal is what it would be if the time of each mapping was asked for, whatever rows came before."""
     rng = random.Random(seed)
-    row = random_row_work(rng)
-    for rows in (row.rows, 1, 2, rng.randint(3, 300), rng.randint(300, 100_000)):
-        asked = _Asked(replace(row, rows=rows), True, True, not row.is_misaligned, only_clusters=False)
-        best = _best(asked, H200)
-        ranked = _ranked(asked, H200)
+    template = random_asked(rng)
+    device = rng.choice((H200, H200, DeviceInfo.preset("sm_80"), DeviceInfo.preset("sm_120")))
+    for rows in (template.row.rows, *some_rows(rng)):
+        asked = of_rows(template, rows)
+        best = _best(asked, device)
+        ranked = _ranked(asked, device)
         assert best == (ranked[0][1] if ranked else None)
-        assert {m for _, m in ranked} == set(row_mappings(asked.row, H200, may_group=True, may_place=True))
+        if asked.may_group and not asked.only_clusters:
+            may_place = asked.may_place_groups
+            assert {m for _, m in ranked if m.groups} == set(group_mappings(asked.row, device, may_place=may_place))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_trace_of_a_choice_repeats_it_for_other_rows(seed: int) -> None:
+    """Where its guards hold, which they do for the rows it was recorded for."""
+    rng = random.Random(seed)
+    template = random_asked(rng)
+    for rows in some_rows(rng):
+        trace = NumberTrace()
+        best = _best(of_rows(template, trace.leaf(rows)), H200)
+        find = trace.function(None if best is None else tuple(best))
+        for other in (rows, rows + 1, rows + 7, 2 * rows, *some_rows(rng)):
+            found = find([other])
+            assert found is None or found == _best(of_rows(template, other), H200), other
+        assert best is None or find([rows]) is not None
 
 
 @pytest.mark.parametrize(("length", "blocks"), [(600, 2), (1028, 4), (2049, 8), (4100, 16)])
