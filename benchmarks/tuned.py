@@ -37,9 +37,9 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
 from fuser.runtime.file_lock import locked
-from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Params
 from fuser.schedule.segment import Segment
+from fuser.schedule.tuning_candidates import difference, neighbours
 
 
 def tuned(case: Case, tuning: Tuning, lock: Path | None = None) -> TuningRecord | None:

@@ -40,8 +40,8 @@ from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
-from fuser.schedule.cost.kernel_ends import KernelSplit
-from fuser.schedule.cost.reduction_steps import TwoKernelSplit
+from fuser.schedule.cost.kernel_split import KernelSplit
+from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
 from fuser.schedule.segment import AcceptError, Segment, SizeRefusal
 from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
 

@@ -50,8 +50,8 @@ from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, registers_among, rung_of
-from fuser.schedule.cost.kernel_ends import choose_kernel_split
-from fuser.schedule.cost.reduction_steps import choose_two_kernels
+from fuser.schedule.cost.kernel_split import choose_kernel_split
+from fuser.schedule.cost.two_kernel_reduction import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.registry import LAST_RESORT, scheduler_for

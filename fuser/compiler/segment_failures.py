@@ -19,8 +19,8 @@ from fuser.errors import DefinitionError, FuserError, InputError, LaunchError, S
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.records import record
-from fuser.schedule.cost.kernel_ends import KernelSplit
-from fuser.schedule.cost.reduction_steps import TwoKernelSplit
+from fuser.schedule.cost.kernel_split import KernelSplit
+from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
 from fuser.schedule.segment import AcceptError, SizeRefusal
 
 Recut = SizeRefusal | KernelSplit | TwoKernelSplit

@@ -1,6 +1,6 @@
 """Tuning: the parameters of each segment by measuring what schedulers would rank by estimates.
 
-    candidates   what the segment's scheduler proposes, neighbours of it (schedule/neighbours.py), what other schedulers propose
+    candidates   the proposal of the segment's scheduler, its neighbours (schedule/tuning_candidates.py), other schedulers'
     compiled     side by side; what is not lowered, spills more than the proposal, or leaves schedulers of an SM idle is out
     checked      run once on the real inputs of the call, outputs redirected (segment_trial.py); what fails, takes longer than
                  the limit or makes something else than the proposal is out

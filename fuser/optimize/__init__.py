@@ -13,7 +13,7 @@ Passes, by what they are for
     more exact       uncancelled_sums, exact_exponents
 
     for some sizes   reduce_in_steps, no pass of the pipeline: the compiler asks for it where
-                     schedule/cost/reduction_steps.py finds that it is faster
+                     schedule/cost/two_kernel_reduction.py finds that it is faster
 
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself

@@ -3,7 +3,7 @@
 Before: t1 = sum(t0, [0, 1]); t2 = div(t0, broadcast(t1))
 After:  t1 = sum(t0, [0, 1]); t3 = segment_set(t1); t2 = div(t0, broadcast(t3))
 
-No pass of the pipeline: whether more kernels are faster depends on sizes (`schedule/kernel_ends.py`).
+No pass of the pipeline: whether more kernels are faster depends on sizes (`schedule/kernel_split.py`).
 """
 
 from __future__ import annotations

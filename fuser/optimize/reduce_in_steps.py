@@ -11,7 +11,7 @@ The squared deviations of all elements are those within each part, and that of t
 for each element of the part (Chan, Golub and LeVeque 1979); all parts have as many. What passes between the steps is of the
 type that sums are held in, so that nothing is rounded to 16 bits between them.
 
-No pass of the pipeline: whether two steps are faster depends on sizes (`schedule/cost/reduction_steps.py`).
+No pass of the pipeline: whether two steps are faster depends on sizes (`schedule/cost/two_kernel_reduction.py`).
 """
 
 from __future__ import annotations

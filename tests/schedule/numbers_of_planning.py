@@ -12,7 +12,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "LOOKUP LOADED WHOLE_ROW STATISTICS_STEP WARP_JOINS",
         "share": "BLOCK_EXCHANGE",
     },
-    "cost/columns_model.py": {
+    "cost/gradient_column_split.py": {
         "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_DOUBLES OF_SHARED",
         "instructions": "JOIN SUM_UP DOUBLE",
         "share": "TWO_KERNELS_RATE MANY_BY_ELEMENT EXACT WORTH RELATIVE MARGIN SIDE_BY_SIDE_RATE DOUBLE_PAIRS_RATE "
@@ -25,7 +25,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "power": "LIMITS",
         "share": "OWN_TRANSFER - ROUNDING",
     },
-    "cost/gradient_rows.py": {
+    "cost/gradient_row_split_shared.py": {
         "share": "RATE -",
         "cycles": "EACH_ROW LEAST_ROW",
         "threads": "THREADS",
@@ -50,7 +50,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "CUT_ACCESS PIECE",
         "elements": "LEAST_OF_GROUP",
     },
-    "cost/rows_model.py": {
+    "cost/gradient_row_split.py": {
         "registers": "SAFE_REGISTERS",
         "threads": "SUMMING_BLOCKS",
         "share": "ISSUED MEMORY_RATE PARTS_RATE",
@@ -64,7 +64,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/scratch_budget.py": {
         "elements": "BESIDE_COLUMNS",
     },
-    "neighbours.py": {
+    "tuning_candidates.py": {
         "elements": "-",
     },
     "schedulers/inner_persistent.py": {

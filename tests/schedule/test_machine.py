@@ -25,13 +25,13 @@ from benchmarks.kernel_texts import TextsOfKernels
 from benchmarks.sweep_cases import sweep_cases
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost import columns_model, scan_model
+from fuser.schedule.cost import gradient_column_split, scan_model
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.gradient_rows import shared_memory_time
-from fuser.schedule.cost.inner_outer_load import GradientRowCost
+from fuser.schedule.cost.gradient_row_split import choose_row_split
+from fuser.schedule.cost.gradient_row_split_shared import shared_memory_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork
-from fuser.schedule.cost.rows_model import choose_row_split
 from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
 from tests.schedule.random_row_work import random_row_work
@@ -90,10 +90,12 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows of Doubles over a cluster": lambda d: fastest(DOUBLES_OF_ROWS, d, is_cluster),
     "few rows": lambda d: fastest(FEW_ROWS, d),
     "many rows": lambda d: fastest(replace(FEW_ROWS, rows=50_000, length=3072), d),
-    "gradients over a cluster": lambda d: columns_model.choose_gradient_cluster(3072, 8, 4, LOAD, d),
-    "gradients over the grid": lambda d: columns_model.choose_gradient_grid(250_003, 3, 4, LOAD, d),
-    "gradients of Doubles over the grid": lambda d: columns_model.choose_gradient_grid(250_003, 3, 1, DOUBLES, d),
-    "gradients by two kernels": lambda d: columns_model.two_kernel_time(257, 9000, 1, DOUBLES, d),
+    "gradients over a cluster": lambda d: gradient_column_split.choose_gradient_cluster(3072, 8, 4, LOAD, d),
+    "gradients over the grid": lambda d: gradient_column_split.choose_gradient_grid(250_003, 3, 4, LOAD, d),
+    "gradients of Doubles over the grid": lambda d: gradient_column_split.choose_gradient_grid(
+        250_003, 3, 1, DOUBLES, d
+    ),
+    "gradients by two kernels": lambda d: gradient_column_split.two_kernel_time(257, 9000, 1, DOUBLES, d),
     "gradients in registers": lambda d: choose_row_split(4096, 16384, 4, LOAD, d),
     "gradients of Doubles in registers": lambda d: choose_row_split(64, 100_003, 2, DOUBLES, d),
     "gradients in shared memory": lambda d: shared_memory_time(7168, 4000, LOAD, d),
@@ -157,7 +159,9 @@ def test_no_kernel_has_a_cluster_where_a_device_has_none(case: Case) -> None:
 
 def test_a_wait_of_the_grid_is_as_long_as_the_device_says() -> None:
     late = replace(H200, latencies=replace(H200.latencies, grid_ns=H200.latencies.grid_ns + 1000))
-    assert columns_model.whole_grid_time(132, late) == pytest.approx(columns_model.whole_grid_time(132, H200) + 2.0)
+    assert gradient_column_split.whole_grid_time(132, late) == pytest.approx(
+        gradient_column_split.whole_grid_time(132, H200) + 2.0
+    )
 
 
 EVERYDAY = everyday_cases()[::6]

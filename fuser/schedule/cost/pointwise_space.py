@@ -15,7 +15,7 @@ from fuser.schedule.analysis.cells import Cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.windows import tested_groups
-from fuser.schedule.cost.text_length import max_unrolled_elements
+from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.params import Access, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 

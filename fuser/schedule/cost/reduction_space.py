@@ -18,8 +18,8 @@ from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import joined_bytes
-from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.params import Aligned
 from fuser.schedule.scheduler import SegmentInputs
 

@@ -37,7 +37,7 @@ from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
 from fuser.schedule.params import InnerPersistentParams
-from fuser.schedule.transforms.place_rows import unrolled
+from fuser.schedule.transforms.shared_rows import unrolled
 
 CUT, CUT_IN_SHARED = 18.0, 11.0
 """For an element of an access that the ends of a row may cut: its test. In shared memory accesses are tested together."""

@@ -8,8 +8,8 @@ from fuser.ir.device_info import WARP
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
-from fuser.schedule.cost.persistent_rows import has_statistics, kept_bytes, persistent_rows, stages_on_chip
-from fuser.schedule.cost.text_length import element_instructions, row_instructions
+from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
+from fuser.schedule.cost.persistent_bytes import has_statistics, kept_bytes, persistent_rows, stages_on_chip
 from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
@@ -31,7 +31,7 @@ class RowWork:
     inputs          that lie along a row; `arguments`: with all outputs
     kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
-    operations, row_operations   instructions of an element and of a row, as `text_length` counts them
+    operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 

@@ -32,8 +32,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
 from fuser.schedule.analysis.stages import chained_reductions
-from fuser.schedule.cost.columns_in_registers import RegisterColumnShape
-from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.cost.register_columns import RegisterColumnShape
 from fuser.schedule.params import (
     ChainedParams,
     InnerPersistentParams,
@@ -45,10 +44,11 @@ from fuser.schedule.params import (
 )
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
 from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.schedulers.row_loops import schedule_rows
+from fuser.schedule.tuning_candidates import with_neighbours
 
 MOST_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""

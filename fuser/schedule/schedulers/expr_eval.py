@@ -14,9 +14,9 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import ExprEvalParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.tuning_candidates import with_neighbours
 
 BLOCK = 128
 """Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""

@@ -5,7 +5,8 @@ once, held in registers while its statistics are reduced over the block, and its
 registers meanwhile. At the end every block joins what its rows side by side have and leaves it in device memory, the grid
 waits, and all blocks together add up the parts, each for some columns, a thread many at a time: they come from a far cache.
 
-`rows_in_blocks` has the loops of that. Few rows, and rows that no block holds, are spread in other ways (`columns_in_blocks`).
+`inner_outer_row_split` has these loops. Few rows, and rows that no block holds, are distributed over blocks in other ways
+(`inner_outer_column_split`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.columns_model import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
-from fuser.schedule.cost.gradient_rows import SharedMemoryRowShape, choose_shared_memory_shape
-from fuser.schedule.cost.inner_outer_load import GradientSizes, find_gradient_sizes, kept_sizes, sum_registers
-from fuser.schedule.cost.rows_model import RowSplitShape, choose_row_split, columns_of_block
-from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.cost.gradient_column_split import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
+from fuser.schedule.cost.gradient_row_split import RowSplitShape, choose_row_split, columns_of_block
+from fuser.schedule.cost.gradient_row_split_shared import SharedMemoryRowShape, choose_shared_memory_shape
+from fuser.schedule.cost.gradient_sizes import GradientSizes, find_gradient_sizes, kept_sizes, sum_registers
 from fuser.schedule.params import InnerOuterParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.columns_in_blocks import ColumnSplitSchedule
-from fuser.schedule.schedulers.rows_in_blocks import RowSplitSchedule
+from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
+from fuser.schedule.schedulers.inner_outer_row_split import RowSplitSchedule
+from fuser.schedule.tuning_candidates import with_neighbours
 
 SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""

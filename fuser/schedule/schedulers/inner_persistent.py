@@ -8,7 +8,7 @@ In registers, copies of the row tensors live outside the loop over B: each threa
 the first, and holds [B][v] registers. The schedule asks for R <= v*tx*B*C, which makes the loop around C one iteration. A row
 within a warp needs no block barrier; a row too long for a block is shared by the C blocks of a cluster, which reduce through
 each other's shared memory, or by blocks of the grid, which meet in device memory. In shared memory, rows are copied there
-asynchronously, and each stage reads them again (`transforms/place_rows.py`).
+asynchronously, and each stage reads them again (`transforms/shared_rows.py`).
 
 `cost/row_mappings.py` enumerates what fits; the mapping that should take least time is proposed.
 """
@@ -33,7 +33,7 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
-from fuser.schedule.cost.persistent_rows import persistent_rows
+from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import (
     RowMapping,
     group_mappings,
@@ -44,10 +44,10 @@ from fuser.schedule.cost.row_mappings import (
     work_of,
 )
 from fuser.schedule.cost.row_work import RowWork, row_work
-from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass, Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.row_loops import schedule_rows
+from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
+from fuser.schedule.tuning_candidates import difference
 
 
 class InnerPersistentScheduler:

@@ -9,9 +9,9 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.views import view_chain
-from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import NoOpParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.tuning_candidates import with_neighbours
 
 
 def view_source(fusion: Fusion, tensor: Tensor) -> Tensor | None:

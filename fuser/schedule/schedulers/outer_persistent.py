@@ -2,7 +2,7 @@
 
 Where rows are few, as the channels of images that have them first, a block reads all rows of some columns into registers, once,
 for all stages. A thread has one or more neighbouring columns and all of their rows, or shares these with others of its block
-(`cost/columns_in_registers.py`):
+(`cost/register_columns.py`):
 
     K/(v*tx) -> grid_x, tx -> block_x, R/(ty*u) = 1, ty -> block_y, u unrolled, v -> vector
 
@@ -29,20 +29,20 @@ from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_gro
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
-from fuser.schedule.cost.columns_in_registers import (
+from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
+from fuser.schedule.cost.persistent_bytes import kept_bytes, stages_on_chip
+from fuser.schedule.cost.register_columns import (
     RegisterColumns,
     RegisterColumnShape,
     choose_register_shape,
     over_grid_time,
 )
-from fuser.schedule.cost.persistent_rows import kept_bytes, stages_on_chip
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
-from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
+from fuser.schedule.tuning_candidates import with_neighbours
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""

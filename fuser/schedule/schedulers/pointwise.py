@@ -23,11 +23,11 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import BLOCK, PointwiseHeuristic
-from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Aligned, Params, ParamsClass, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.transforms.tile_loops import build_pointwise_loops, is_invariant_in_loop
+from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
+from fuser.schedule.tuning_candidates import difference, neighbours
 
 
 def reference_output(segment: Fusion) -> Tensor | None:

@@ -17,11 +17,11 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.cost.reduction_mappings import ReductionMapping, ranked_reductions, reduction_reasons
 from fuser.schedule.cost.reduction_space import Reduction, find_reduction
-from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Params, ParamsClass, Reasons, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faster
+from fuser.schedule.tuning_candidates import difference
 
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
 _OF_CACHE = 4

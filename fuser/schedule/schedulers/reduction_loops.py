@@ -39,7 +39,7 @@ from fuser.schedule.analysis.stages import (
     row_reductions,
     split_stages,
 )
-from fuser.schedule.cost.persistent_rows import set_two_pass
+from fuser.schedule.cost.persistent_bytes import set_two_pass
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 

@@ -38,10 +38,10 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.cost.scan_model import LEAST_AHEAD, ClusterScanRows, block_time, choose_scan_cluster
-from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
+from fuser.schedule.tuning_candidates import with_neighbours
 
 # Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99
 # of a copy; four accesses by 256 at 0.97, two steps of such halves at 0.94, and 1024 threads at 0.81 or less.

@@ -32,11 +32,11 @@ from fuser.schedule.analysis.stages import keep_stages, row_reductions, stage_le
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import LEAST_THREADS
-from fuser.schedule.neighbours import neighbours
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.transforms.tile_loops import build_pointwise_loops, is_invariant_in_loop
+from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
+from fuser.schedule.tuning_candidates import neighbours
 
 HELD_BYTES = 128
 """Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""

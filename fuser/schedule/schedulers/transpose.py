@@ -21,11 +21,11 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument,
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.cost.reduction_space import power_of_two
-from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, TransposeParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.schedulers.transpose_loops import schedule_transpose
+from fuser.schedule.tuning_candidates import with_neighbours
 
 TILE = 64
 """Elements of a tile along each run, where a line is not longer."""

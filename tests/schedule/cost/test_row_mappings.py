@@ -11,7 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.persistent_rows import persistent_rows
+from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import CLUSTERS, RowMapping, clusters_of, mapping_of, row_mappings, work_of
 from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork, row_work
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW

@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.inner_outer_load import find_gradient_sizes
+from fuser.schedule.cost.gradient_sizes import find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent

@@ -40,7 +40,7 @@ CHANNELS_LAST = (3, 0, 2, 1)
 
 @pytest.fixture(autouse=True)
 def over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So little data would lie in the registers of a block, which `test_held_columns` asks about."""
+    """So little data would lie in the registers of a block, which `test_outer_persistent_in_registers` asks about."""
     monkeypatch.setattr(outer_persistent, "propose_in_registers", lambda *_, **__: Refused("the grid is asked about"))
 
 

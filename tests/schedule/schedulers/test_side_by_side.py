@@ -13,8 +13,8 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.columns_model import two_kernel_time
-from fuser.schedule.cost.inner_outer_load import GradientRowCost
+from fuser.schedule.cost.gradient_column_split import two_kernel_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler

@@ -18,8 +18,8 @@ from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
-from fuser.schedule.transforms.place_rows import vectorize_rows
+from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
+from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
 MOST_HELD = 4

@@ -12,9 +12,9 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.columns_model import choose_gradient_grid
-from fuser.schedule.cost.gradient_rows import choose_shared_memory_shape
-from fuser.schedule.cost.inner_outer_load import GradientSizes, find_gradient_sizes
+from fuser.schedule.cost.gradient_column_split import choose_gradient_grid
+from fuser.schedule.cost.gradient_row_split_shared import choose_shared_memory_shape
+from fuser.schedule.cost.gradient_sizes import GradientSizes, find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.segmentation import segment_fusion

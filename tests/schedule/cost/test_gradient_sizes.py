@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.schedule.cost.inner_outer_load import GradientSizes, find_gradient_sizes, size_registers
+from fuser.schedule.cost.gradient_sizes import GradientSizes, find_gradient_sizes, size_registers
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     Definition,

@@ -20,8 +20,8 @@ import math
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.columns_model import whole_grid_time
-from fuser.schedule.cost.inner_outer_load import GradientRowCost
+from fuser.schedule.cost.gradient_column_split import whole_grid_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost
 from fuser.schedule.cost.occupancy import granted_registers
 from fuser.schedule.scheduler import Refused
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.inner_outer_load import GradientRowCost, size_registers
+from fuser.schedule.cost.gradient_sizes import GradientRowCost, size_registers
 from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS
 
 OF_NEXT_ROW = 350

@@ -15,10 +15,10 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
 from fuser.ir.device_info import H200
-from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import InnerOuterParams, NoOpParams, PointwiseParams, ReductionParams
 from fuser.schedule.registry import scheduler_for
 from fuser.schedule.scheduler import SegmentInputs
+from fuser.schedule.tuning_candidates import difference, neighbours
 from fuser.simulator.device import SimulatorDevice
 from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED
 
@@ -70,7 +70,7 @@ def test_a_refusal_has_no_candidates() -> None:
 
             return Refused("no")
 
-    from fuser.schedule.neighbours import with_neighbours
+    from fuser.schedule.tuning_candidates import with_neighbours
 
     scheduler: Any = Refusing()
     anything: Any = None

@@ -19,8 +19,8 @@ from fuser.ir.kernel import BlockBarrier, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule.cost import columns_in_registers
-from fuser.schedule.cost.columns_in_registers import RegisterColumns, RegisterColumnShape
+from fuser.schedule.cost import register_columns
+from fuser.schedule.cost.register_columns import RegisterColumns, RegisterColumnShape
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
@@ -217,7 +217,7 @@ def test_columns_over_clusters(
     def shared(
         held: RegisterColumns, most: int, device: DeviceInfo, *, may_share: bool = False
     ) -> RegisterColumnShape | None:
-        shapes = columns_in_registers._shapes(held, sharing, most, device)
+        shapes = register_columns._shapes(held, sharing, most, device)
         return min(shapes, key=lambda s: s.time_us, default=None) if may_share else None
 
     monkeypatch.setenv("FUSER_VERIFY", "passes")

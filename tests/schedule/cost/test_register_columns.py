@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import BURST_BYTES, H200, WARP
-from fuser.schedule.cost.columns_in_registers import (
+from fuser.schedule.cost.register_columns import (
     RegisterColumns,
     RegisterColumnShape,
     choose_register_shape,

@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel_demand import Demand, demand_of
 from fuser.runtime.compiled_kernel import BlocksBy
-from fuser.schedule.cost.text_length import element_instructions, max_unrolled_elements
+from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, choose_scheduler
 from tests.compiler.test_kernel_compiler import asking_for_four_blocks

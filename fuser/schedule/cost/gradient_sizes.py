@@ -25,7 +25,7 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
+from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""

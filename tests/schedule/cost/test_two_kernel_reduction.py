@@ -18,7 +18,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.reduction_steps import Times, burst_overhead, compare_times
+from fuser.schedule.cost.two_kernel_reduction import Times, burst_overhead, compare_times
 from fuser.schedule.params import Aligned, InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
 
 D = DataType
@@ -74,7 +74,9 @@ def norm_of(n: int, g: int, k: int, h: int, w: int, dtype: DataType, *, only: bo
 
 
 def always_in_steps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "compare_times", lambda *_: Times(2.0, 1.0, 3))
+    patch.setattr(
+        sys.modules["fuser.schedule.cost.two_kernel_reduction"], "compare_times", lambda *_: Times(2.0, 1.0, 3)
+    )
 
 
 def test_bursts_of_runs() -> None:
@@ -168,7 +170,7 @@ def test_late_launches_and_slow_memories_cost_more(n: int, *, only: bool) -> Non
         return None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["fuser.schedule.cost.reduction_steps"], "compare_times", compare)
+        patch.setattr(sys.modules["fuser.schedule.cost.two_kernel_reduction"], "compare_times", compare)
         norm_of(n, 32, 10, 64, 64, D.BFloat16, only=only)
     ((here, behind, slower),) = compared
     assert here is not None

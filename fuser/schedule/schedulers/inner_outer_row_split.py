@@ -17,8 +17,8 @@ from __future__ import annotations
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
-from fuser.schedule.transforms.inner_outer_pass import InnerOuterScheduleBuilder
-from fuser.schedule.transforms.place_rows import vectorize_rows
+from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
+from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
 MOST_PARTIAL_SUM_UNROLL = 32

@@ -13,8 +13,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.columns_model import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
-from fuser.schedule.cost.inner_outer_load import GradientRowCost, GradientSizes, find_gradient_sizes
+from fuser.schedule.cost.gradient_column_split import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost, GradientSizes, find_gradient_sizes
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion

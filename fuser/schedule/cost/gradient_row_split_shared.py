@@ -12,8 +12,8 @@ import math
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.cost.columns_model import whole_grid_time
-from fuser.schedule.cost.inner_outer_load import GradientRowCost, GradientSizes
+from fuser.schedule.cost.gradient_column_split import whole_grid_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost, GradientSizes
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 
 EACH_ROW, LEAST_ROW = 87.5, 2100

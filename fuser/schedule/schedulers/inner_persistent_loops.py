@@ -8,11 +8,11 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
-from fuser.schedule.cost.persistent_rows import set_two_pass
+from fuser.schedule.cost.persistent_bytes import set_two_pass
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
-from fuser.schedule.transforms.place_rows import (
+from fuser.schedule.transforms.shared_rows import (
     inline_rows,
     pass_through_registers,
     place_rows,

@@ -112,7 +112,7 @@ def test_several_kernels_compute_the_same(rows: int, columns: int, centred: bool
     fd = scaled(2, dims, centred=centred)
     with pytest.MonkeyPatch.context() as patch:
         # Whatever one kernel takes, and whichever scheduler would make it.
-        patch.setattr(sys.modules["fuser.schedule.cost.kernel_ends"], "ceil_div", lambda *_: 1e-9)
+        patch.setattr(sys.modules["fuser.schedule.cost.kernel_split"], "ceil_div", lambda *_: 1e-9)
         patch.setattr(InnerPersistentScheduler, "propose", _refuses)
         patch.setattr(OuterPersistentScheduler, "propose", _refuses)
         (found,) = fd.execute([x], device="simulator")
@@ -163,7 +163,7 @@ def test_what_columns_have_one_of_is_the_same_in_either_kernel(shape: tuple[int,
     with FusionDefinition() as fd:
         standardized(fd, more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["fuser.schedule.cost.kernel_ends"], "ceil_div", lambda *_: 1e-9)
+        patch.setattr(sys.modules["fuser.schedule.cost.kernel_split"], "ceil_div", lambda *_: 1e-9)
         for scheduler in (InnerPersistentScheduler, OuterPersistentScheduler):
             patch.setattr(scheduler, "propose", _refuses)
         (found,) = fd.execute([x], device="simulator")

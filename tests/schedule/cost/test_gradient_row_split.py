@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.inner_outer_load import GradientRowCost
-from fuser.schedule.cost.rows_model import choose_row_split, columns_of_block, row_split_time
+from fuser.schedule.cost.gradient_row_split import choose_row_split, columns_of_block, row_split_time
+from fuser.schedule.cost.gradient_sizes import GradientRowCost
 from fuser.schedule.scheduler import Refused
 
 H200 = DeviceInfo.preset("H200")
