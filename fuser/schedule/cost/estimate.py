@@ -117,7 +117,8 @@ class Estimate:
 
 def estimate(work: Work, device: DeviceInfo) -> Estimate:
     """How long it should take."""
-    found, even = _limits(work, device, is_even=False), _limits(work, device, is_even=True)
+    places = _places(work, device)
+    found, even = _limits(work, device, places, is_even=False), _limits(work, device, places, is_even=True)
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
@@ -130,7 +131,20 @@ def estimate(work: Work, device: DeviceInfo) -> Estimate:
 
 def total_time(work: Work, device: DeviceInfo) -> float:
     """The microseconds of `estimate`: what mappings are ranked by."""
-    return device.launch + _limits(work, device, is_even=False).total
+    return device.launch + _limits(work, device, _places(work, device), is_even=False).total
+
+
+def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
+    """Microseconds that a launch takes at least, whatever number of blocks up to `resident` an SM holds.
+
+    longer   what the latency of the first trip is more than that of `work`
+    """
+    # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
+    places = device.sm_count * device.clustered(work.cluster)
+    memory, issue, lookup, behind, first = _limits(work, device, places, is_even=False)
+    # A longer first trip takes more: what it hides is no more than its latency.
+    found = Limits(memory, issue, lookup, max(0.0, behind - longer), first + longer)
+    return (device.launch + found.total) * (1 - ROUNDING)
 
 
 def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) -> tuple[Bound, Bound]:
@@ -183,11 +197,12 @@ def _places(work: Work, device: DeviceInfo) -> float:
     return max(1, places) * work.cluster / work.resident
 
 
-def _limits(work: Work, device: DeviceInfo, *, is_even: bool) -> Limits:
-    """`is_even`: as if blocks could be divided among SMs and waves."""
+def _limits(work: Work, device: DeviceInfo, places: float, *, is_even: bool) -> Limits:
+    """places    SMs that have blocks
+    is_even   as if blocks could be divided among SMs and waves
+    """
     blocks = work.blocks
-    sms = _places(work, device)
-    per_sm, waves = blocks / sms, max(1.0, blocks / sms / work.resident)
+    per_sm, waves = blocks / places, max(1.0, blocks / places / work.resident)
     # The SM with most blocks is done last, as is the last wave; of many it shows less.
     if not is_even:
         per_sm = math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm

@@ -12,7 +12,7 @@ are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import Work, estimate, total_time
+from fuser.schedule.cost.estimate import Work, estimate, least_time, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
@@ -92,16 +92,26 @@ class ReductionMapping(NamedTuple):
 
 def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
     """All mappings that fit on the device, one at least."""
+    for m in _single_accesses(space, device):
+        yield from _with_unrolls(space, m, device)
+
+
+def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
+    """All ways to have blocks, with a single access a turn."""
     blocks = [b for n in BLOCKS if n <= device.max_threads_per_block for b in _blocks(space, n)]
     blocks = [b for b in blocks if _has_room(space, *b, device)]
     for along, beside, outer in blocks or (_smallest(space, device),):
         for sharing, grid_along, cluster in _sharings(space, device, along, beside, outer):
-            m = ReductionMapping(along, beside, outer, sharing, 1, False, grid_along, cluster)
-            for unroll, unroll_outer in _unrolls(space, m):
-                found = m._replace(unroll=unroll, unroll_outer=unroll_outer)
-                resident = resident_blocks(space, found, device)
-                if resident:
-                    yield found._replace(resident=resident)
+            yield ReductionMapping(along, beside, outer, sharing, 1, False, grid_along, cluster)
+
+
+def _with_unrolls(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Iterator[ReductionMapping]:
+    """The same blocks with any number of accesses a turn, as many of them as fit on an SM."""
+    for unroll, unroll_outer in _unrolls(space, m):
+        found = m._replace(unroll=unroll, unroll_outer=unroll_outer)
+        resident = resident_blocks(space, found, device)
+        if resident:
+            yield found._replace(resident=resident)
 
 
 def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device: DeviceInfo) -> bool:
@@ -125,25 +135,52 @@ BUSY = 0.9
 MOST_EXPLAINED = 5
 """Mappings that `explain` shows."""
 MOST_REMEMBERED = 4096
-"""Reductions whose mappings are kept in order."""
+"""Reductions whose best mappings are kept."""
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
+def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, ReductionMapping]:
+    """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
+    singles = list(_single_accesses(space, device))
+    resident = {n: max(1, resident_blocks(space, m, device)) for n, m in {m.threads: m for m in singles}.items()}
+    found = [(_of_blocks(space, m, device), m) for m in singles]
+    bounds = [_least_time(space, of, m, resident[m.threads], device) for of, m in found]
+    times: list[tuple[float, ReductionMapping]] = []
+    limit = math.inf
+    for place in sorted(range(len(found)), key=bounds.__getitem__):
+        if bounds[place] > limit:
+            break
+        of, single = found[place]
+        for m in _with_unrolls(space, single, device):
+            time = total_time(_work_of(space, of, m, m.resident, device), device)
+            times.append((time, m))
+            limit = min(limit, _close_to(time, device))
+    return _preferred(space, times, limit, device)
+
+
 def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[float, ReductionMapping], ...]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
-
-    Of mappings that take about as long it is one that leaves no SM idle, with most threads and fewest blocks that share a
-    result, so that many sizes share a kernel.
-    """
+    """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
     times = sorted((total_time(work_of(space, m, device), device), m) for m in reduction_mappings(space, device))
-    limit = device.launch + (times[0][0] - device.launch) * CLOSE
+    best = _preferred(space, times, _close_to(times[0][0], device), device)
+    return (best, *(timed for timed in times if timed is not best))
 
-    def preferred(timed: tuple[float, ReductionMapping]) -> tuple[object, ...]:
+
+def _close_to(time: float, device: DeviceInfo) -> float:
+    """Up to which time estimates do not tell mappings from one that takes so long."""
+    return device.launch + (time - device.launch) * CLOSE
+
+
+def _preferred(
+    space: ReductionSpace, times: Iterable[tuple[float, ReductionMapping]], limit: float, device: DeviceInfo
+) -> tuple[float, ReductionMapping]:
+    """Of mappings that take about as long, up to `limit`, one that leaves no SM idle, with most threads and fewest blocks that
+    share a result, so that many sizes share a kernel."""
+
+    def preference(timed: tuple[float, ReductionMapping]) -> tuple[object, ...]:
         _, m = timed
         return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
 
-    best = min((timed for timed in times if timed[0] <= limit), key=preferred)
-    return (best, *(timed for timed in times if timed is not best))
+    return min((timed for timed in times if timed[0] <= limit), key=preference)
 
 
 def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> tuple[str, ...]:
@@ -251,12 +288,30 @@ def resident_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceIn
     return max(least, blocks_by_registers(m.threads, registers, device) if fits else 0)
 
 
-def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
-    """What a mapping asks of the machine."""
+class _OfBlocks(NamedTuple):
+    """What mappings ask of the machine that differ in nothing but the accesses of a turn; see `Work`.
+
+    moved          by a block, in all turns
+    once           instructions of a thread, beside those `of_access`
+    warp_accesses, lines   accesses of a warp that are looked up one after another, and lines of each
+    latency        cycles of an access
+    """
+
+    blocks: int
+    cluster: int
+    warps: int
+    moved: float
+    of_access: float
+    once: float
+    warp_accesses: int
+    lines: float
+    latency: float
+    ending: float
+    start: float
+
+
+def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _OfBlocks:
     cycle, latencies = device.cycle, device.latencies
-    along, outer = _turns(space, m)
-    unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
-    turns = ceil_div(unrolled, m.unroll) * other
     warps = ceil_div(m.threads, WARP)
     blocks = _blocks_of(space, m)
     # What is computed from indices alone moves nothing.
@@ -274,9 +329,7 @@ def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> W
     at_once = math.sqrt(joined)
     joining = m.along * max(1, m.outer)
     join_steps = math.log2(joining)
-    latency = m.unroll * (
-        space.vector * operations * DEPENDENT + LOADED * space.bytes_per_step / device.max_access_bytes
-    )
+    latency = space.vector * operations * DEPENDENT + LOADED * space.bytes_per_step / device.max_access_bytes
     ending = WHOLE_ROW + STATISTICS_STEP * join_steps * at_once
     if joining > WARP or (joining > 1 and not space.inner):
         ending += WARP_JOINS * warps * at_once + BLOCK_EXCHANGE * device.block_exchange / cycle
@@ -289,21 +342,57 @@ def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> W
         # The last block has the parts of all.
         start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
         ending += COUNTED * latencies.atomic_ns * blocks / 1e3
-    return Work(
-        blocks=blocks,
-        resident=m.resident,
-        cluster=m.sharing if m.cluster else 1,
-        trips=turns,
-        warps=warps,
-        moved=moved / turns,
-        cached=0.0,
-        instructions=m.unroll * of_access + (joined * JOIN * join_steps + ROW + space.row_work) / turns,
-        lines=m.unroll * (WARP // lanes) * max(1.0, lanes * size / LINE_BYTES) * LOOKUP,
-        latency=latency * cycle + latencies.dram_ns / 1e3,
-        exchange=0.0,
-        ending=ending,
-        start=start,
+    return _OfBlocks(
+        blocks,
+        m.sharing if m.cluster else 1,
+        warps,
+        moved,
+        of_access,
+        joined * JOIN * join_steps + ROW + space.row_work,
+        WARP // lanes,
+        max(1.0, lanes * size / LINE_BYTES),
+        latency,
+        ending,
+        start,
     )
+
+
+def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    return _work_of(space, _of_blocks(space, m, device), m, m.resident, device)
+
+
+def _work_of(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
+    along, outer = _turns(space, m)
+    unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
+    turns = ceil_div(unrolled, m.unroll) * other
+    return Work(
+        blocks=of.blocks,
+        resident=resident,
+        cluster=of.cluster,
+        trips=turns,
+        warps=of.warps,
+        moved=of.moved / turns,
+        cached=0.0,
+        instructions=m.unroll * of.of_access + of.once / turns,
+        lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
+        latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
+        exchange=0.0,
+        ending=of.ending,
+        start=of.start,
+    )
+
+
+def _least_time(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident: int, device: DeviceInfo) -> float:
+    """Microseconds that such blocks take at least, with any number of accesses a turn; `resident` of them on an SM, or fewer.
+
+    With a single access nothing is read that nobody needs, the first turn is the shortest, and a thread has the fewest
+    registers. But memory is waited for in each turn.
+    """
+    single = _work_of(space, of, m, resident, device)
+    fewest = ceil_div(single.trips, min(UNROLLS[-1], space.most_unroll))
+    waited = device.latencies.dram_ns / 1e3 * (1 - fewest / single.trips)
+    return least_time(single._replace(latency=single.latency - waited), device, waited)
 
 
 def even_unroll(steps: int, most: int) -> int:

@@ -43,7 +43,7 @@ from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_g
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.reduction_mappings import ranked_reductions
+from fuser.schedule.cost.reduction_mappings import best_reduction
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, rounded, rounded_up
 from fuser.schedule.cost.row_mappings import mapping_of, work_of
 from fuser.schedule.cost.row_work import row_work
@@ -239,4 +239,4 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
         bytes_per_step=operator.index(parts.vector * size),
         statistics=True,
     )
-    return ranked_reductions(columns, device)[0][0] - device.launch
+    return best_reduction(columns, device)[0] - device.launch

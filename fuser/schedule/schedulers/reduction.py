@@ -15,7 +15,12 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
-from fuser.schedule.cost.reduction_mappings import ReductionMapping, ranked_reductions, reduction_reasons
+from fuser.schedule.cost.reduction_mappings import (
+    ReductionMapping,
+    best_reduction,
+    ranked_reductions,
+    reduction_reasons,
+)
 from fuser.schedule.cost.reduction_space import Reduction, find_reduction
 from fuser.schedule.params import Params, ParamsClass, Reasons, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -83,7 +88,7 @@ class ReductionScheduler:
 
 
 def _proposed(found: Reduction, device: DeviceInfo) -> ReductionParams:
-    _, m = ranked_reductions(found.space, device)[0]
+    _, m = best_reduction(found.space, device)
     return _params(found, m, device, Reasons(lambda: reduction_reasons(found.space, device)))
 
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost import reduction_mappings as reduction_mappings_module
+from fuser.schedule.cost.estimate import Work, total_time
 from fuser.schedule.cost.reduction_mappings import (
     CLOSE,
+    best_reduction,
     even_unroll,
     ranked_reductions,
     reduction_mappings,
@@ -73,6 +75,34 @@ def test_every_reduction_has_mappings_and_all_of_them_fit(seed: int) -> None:
             assert (
                 joining == 1 or scratch_bytes(space.joined, m.beside, joining, width) <= device.shared_per_block_optin
             )
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_search_finds_what_asking_for_every_time_finds(seed: int) -> None:
+    chance = random.Random(seed)
+    space = replace(
+        random_reduction(chance),
+        element_work=chance.choice([1, 10, 200]),
+        row_work=chance.choice([0, 50]),
+        results=chance.choice([1, 2, 7]),
+        sector_misaligned=chance.random() < 0.3,
+        exact=chance.random() < 0.2,
+    )
+    for device in DEVICES:
+        assert best_reduction.__wrapped__(space, device) == ranked_reductions(space, device)[0]
+
+
+@pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
+def test_the_search_asks_for_few_times(space: ReductionSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Work] = []
+
+    def noting(work: Work, device: DeviceInfo) -> float:
+        asked.append(work)
+        return total_time(work, device)
+
+    monkeypatch.setattr(reduction_mappings_module, "total_time", noting)
+    best_reduction.__wrapped__(space, H200)
+    assert len(asked) < len(list(reduction_mappings(space, H200))) / 2
 
 
 @pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
