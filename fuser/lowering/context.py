@@ -31,7 +31,7 @@ from fuser.records import record
 
 
 @record(eq=False)
-class Storage:
+class TensorLayout:
     """Where a tensor's elements are: per stored axis its group and stride in elements, slowest first."""
 
     tensor: Tensor
@@ -227,9 +227,9 @@ def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
     return result
 
 
-def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> Storage:
+def global_layout(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> TensorLayout:
     """Storage of an input or output: visible dims with strides, contiguous runs folded where the graph merges them."""
-    return Storage(tensor, buffer, stored_axes(context, tensor))
+    return TensorLayout(tensor, buffer, stored_axes(context, tensor))
 
 
 def stored_axes(context: LoweringContext, tensor: Tensor, *, fold: bool = True) -> tuple[tuple[Group, Int], ...]:
@@ -276,7 +276,7 @@ def _merged_stride(outer: tuple[Group, Int], inner: tuple[Group, Int]) -> Int | 
     return inner[1] if outer[0].extent is ONE or outer[1] is inner[0].extent * inner[1] else None
 
 
-def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:
+def local_layout(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> TensorLayout:
     """Storage of an intermediate: its allocation axes are the parallel axes whose threads share the memory, and the serial axes
     inside its inline position."""
     state = context.state(tensor.name)
@@ -296,7 +296,7 @@ def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) 
         axes.append((group, running))
         running = running * group.extent
     buffer = Buffer(tensor.name, tensor.dtype, memory, running, tensor.name)
-    return Storage(tensor, buffer, tuple(reversed(axes)))
+    return TensorLayout(tensor, buffer, tuple(reversed(axes)))
 
 
 def is_shared_by(memory: MemoryType, p: ParallelType) -> bool:
@@ -315,11 +315,11 @@ def _in_allocation_order(
     if not set(state.allocation) <= set(state.tensor.visible):
         return _allocated_apart(context, state, order, loops, stored)
     # The allocation domain is over logical dims that the loops split: every stored loop axis must come from one dim.
-    inside = [g for g in order if any(made_from(s, g) for s in stored)]
+    inside = [g for g in order if any(is_derived_from(s, g) for s in stored)]
     for s in stored:
-        if not any(made_from(s, g) for g in inside):
+        if not any(is_derived_from(s, g) for g in inside):
             raise SchedulingError(f"the allocation domain of {state.tensor.name} does not cover its loop axis {s.name}")
-    rank = {s: next(i for i, g in enumerate(inside) if made_from(s, g)) for s in stored}
+    rank = {s: next(i for i, g in enumerate(inside) if is_derived_from(s, g)) for s in stored}
     return sorted(stored, key=lambda s: rank[s])
 
 
@@ -329,7 +329,7 @@ def _allocated_apart(
     """The axes of an allocation domain from which the loop axes were made since: those whose loops are stored, swizzled."""
     kept: dict[Group, Group] = {}
     for group in order:
-        shares = [loop in stored for loop in loops if made_from(loop, group) or made_from(group, loop)]
+        shares = [loop in stored for loop in loops if is_derived_from(loop, group) or is_derived_from(group, loop)]
         if any(shares):
             if not all(shares):
                 raise SchedulingError(
@@ -348,16 +348,16 @@ def _allocated_apart(
     return list(kept.values())
 
 
-def made_from(group: Group, source: Group) -> bool:
+def is_derived_from(group: Group, source: Group) -> bool:
     if group is source:
         return True
     match group.origin:
         case GroupSplit() as s:
-            return made_from(s.source, source)
+            return is_derived_from(s.source, source)
         case GroupMerge() as m:
-            return made_from(m.outer, source) or made_from(m.inner, source)
+            return is_derived_from(m.outer, source) or is_derived_from(m.inner, source)
         case GroupSwizzle() as s:
-            return made_from(s.source, source)
+            return is_derived_from(s.source, source)
         case None:
             return False
 

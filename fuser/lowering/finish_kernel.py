@@ -127,7 +127,7 @@ def finish_kernel(
             *(name for name in GENERATOR_STATE if name in lowered.scalars),
         ),
         bindings=bindings,
-        scalars=scalar_program(context, scalar_names, arguments, sources),
+        scalars=scalar_steps(context, scalar_names, arguments, sources),
         grid=(grid[0], grid[1], grid[2]),
         block=(block[0], block[1], block[2]),
         shared_bytes=layout.size,
@@ -256,7 +256,7 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
     return used - defined
 
 
-def scalar_program(
+def scalar_steps(
     context: LoweringContext,
     names: Iterable[str],
     arguments: tuple[str, ...],
@@ -320,4 +320,4 @@ def scalar_program(
     return tuple(steps.values())
 
 
-__all__ = ["finish_kernel", "scalar_program"]
+__all__ = ["finish_kernel", "scalar_steps"]

@@ -89,11 +89,16 @@ def lower_fusion(
         body = observer.passed(pass_name, body) if observer is not None else body
         if verifies:
             offsets = layout.offsets if is_placed else None
-            private, crossing = lowered.private_buffers | expanded.signalled, lowered.crossing
+            thread_private, shared_across_blocks = (
+                lowered.private_buffers | expanded.signalled,
+                lowered.shared_across_blocks,
+            )
             from fuser.lowering.checks.invariants import check_invariants
             from fuser.lowering.checks.pass_result import PassResult
 
-            result = PassResult(body, offsets, private, exchanged, context.one_thread, crossing)
+            result = PassResult(
+                body, offsets, thread_private, shared_within_block, context.one_thread, shared_across_blocks
+            )
             # Most passes leave most bodies as they are, which are right still.
             beside = (result, expanded.workspaces, expanded.semaphores, layout)
             is_known = checked is not None and checked[1] is body and checked[2] == beside
@@ -109,7 +114,7 @@ def lower_fusion(
         return seen(pass_name, _named(pass_name, run))
 
     context = LoweringContext(scheduled, facts, proofs)
-    expanded, layout, exchanged, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
+    expanded, layout, shared_within_block, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
     builder = NestBuilder(context)
     lowered = _named("build_loop_nests", builder.build)
     body = seen("build_loop_nests", lowered.body)
@@ -125,7 +130,7 @@ def lower_fusion(
     asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
     twice = frozenset(n for n in recycled if scheduled.states[n].iterations_ahead == 2)
     body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers, asked, twice))
-    body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
+    body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.shared_across_blocks))
     expanded = _named(
         "expand_collectives",
         lambda: expand_collectives(
@@ -138,11 +143,15 @@ def lower_fusion(
     body = seen("expand_collectives", expanded.body)
     layout = _named("allocate_shared", lambda: allocate_shared(body))
     is_placed = True
-    exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
+    workspaces = (b.name for b in lowered.workspaces)
+    shared_within_block = _shared_within_block(lowered.private_buffers, lowered.arguments, workspaces, context)
     body = seen("allocate_shared", body)
-    # Told values need no barrier either: every thread waits for them itself.
-    private, one_thread = lowered.private_buffers | expanded.signalled, context.one_thread
-    body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
+    # Signalled values need no barrier either: every thread waits for them itself.
+    thread_private, one_thread = lowered.private_buffers | expanded.signalled, context.one_thread
+    body = step(
+        "insert_syncs",
+        lambda: insert_syncs(body, layout.offsets, thread_private, shared_within_block, one_thread=one_thread),
+    )
     lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
@@ -173,10 +182,10 @@ def _named(pass_name: str, run: Callable[[], _T]) -> _T:
         raise InternalError(f"{pass_name} failed: {type(error).__name__}: {error}", pass_name=pass_name) from error
 
 
-def _exchanged(
-    private: set[str], arguments: Iterable[str], workspaces: Iterable[str], context: LoweringContext
+def _shared_within_block(
+    thread_private: set[str], arguments: Iterable[str], workspaces: Iterable[str], context: LoweringContext
 ) -> frozenset[str]:
     """Device-memory tensors that the kernel both writes and reads through other threads of the block."""
     candidates = {*arguments, *workspaces}
     read = {t.name for e in context.builder.exprs for t in tensor_inputs(e)}
-    return frozenset(n for n in candidates & read if n not in private and n not in context.builder.input_names)
+    return frozenset(n for n in candidates & read if n not in thread_private and n not in context.builder.input_names)

@@ -71,9 +71,9 @@ def check_invariants(pass_name: str, result: PassResult, checked_after: str | No
             continue
         findings = Findings()
         invariant(result, findings)
-        if findings.marks or findings.words:
-            shown = dict(list(findings.marks.items())[:4])
-            parts = [f"{pass_name} does not ensure {invariant.__name__}", *findings.words[:4]]
+        if findings.statement_messages or findings.messages:
+            shown = dict(list(findings.statement_messages.items())[:4])
+            parts = [f"{pass_name} does not ensure {invariant.__name__}", *findings.messages[:4]]
             raise InternalError("\n".join([*parts, print_around(result.body, shown)]), pass_name=pass_name)
 
 

@@ -87,7 +87,7 @@ class _Paths:
     def _meet(self, stmt: Stmt, a: _Access, b: _Access) -> None:
         if a.memory is not b.memory or not (a.is_write or b.is_write):
             return
-        if a.buffer is b.buffer and (a.buffer.name in self.result.private or (a.is_write and b.is_write)):
+        if a.buffer is b.buffer and (a.buffer.name in self.result.thread_private or (a.is_write and b.is_write)):
             # Two writes of one buffer with no read between them go to different elements.
             return
         words = {False: "read", True: "written"}
@@ -104,7 +104,7 @@ class _Paths:
                     # Buffers overlap only where they start alike (`shared_values_survive` checks the others apart).
                     memory = self.result.offsets.get(buffer.name, ZERO)
                     made.add(_Access(memory, buffer, is_write))
-                elif buffer.is_global and buffer.name in self.result.exchanged:
+                elif buffer.is_global and buffer.name in self.result.shared_within_block:
                     made.add(_Access(buffer, buffer, is_write))
         return frozenset(made)
 
@@ -144,7 +144,7 @@ def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
     """Device memory that the kernel writes and reads, but for what only threads of one block pass on, or a thread to itself."""
     written = {b for s in walk(result.body) for b, _ in stmt_writes(s) if b.is_global}
     read = {b for s in walk(result.body) for b, _ in stmt_reads(s) if b.is_global}
-    within = (result.exchanged | result.private) - result.crossing
+    within = (result.shared_within_block | result.thread_private) - result.shared_across_blocks
     return frozenset(b for b in written & read if b.name not in within)
 
 
@@ -269,14 +269,14 @@ def no_unordered_blocks(result: PassResult, found: Findings) -> None:
 
     It stands where every block comes: under no test, and in no loop that blocks leave after different iterations.
     """
-    _Crossings(result.crossing, found).walk(result.body, frozenset(), "")
+    _Crossings(result.shared_across_blocks, found).walk(result.body, frozenset(), "")
 
 
 class _Crossings:
     """A forward dataflow analysis: the (buffer, is written) accessed since the last grid barrier, over all paths."""
 
-    def __init__(self, crossing: AbstractSet[str], found: Findings) -> None:
-        self.crossing = crossing
+    def __init__(self, shared_across_blocks: AbstractSet[str], found: Findings) -> None:
+        self.shared_across_blocks = shared_across_blocks
         self.found = found
 
     def walk(
@@ -313,4 +313,4 @@ class _Crossings:
         return pending
 
     def _is_crossing(self, buffer: Buffer) -> bool:
-        return buffer.is_global and buffer.name in self.crossing
+        return buffer.is_global and buffer.name in self.shared_across_blocks

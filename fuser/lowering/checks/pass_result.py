@@ -1,4 +1,4 @@
-"""What a lowering pass left, and what a check found wrong about it (`invariants`)."""
+"""The result of a lowering pass, and what a check found wrong with it (`invariants`)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from fuser.records import record
 
 @record
 class PassResult:
-    """What a pass left.
+    """The result of a pass.
 
-    offsets     place of each shared buffer, None before allocate_shared
-    private     names of buffers whose elements never cross threads
-    exchanged   names of device-memory buffers through which threads of one block pass values
-    one_thread  a block has a single thread
-    crossing    names of device-memory buffers through which blocks pass values
+    offsets               offset of each shared buffer, None before allocate_shared
+    thread_private        names of buffers each of whose elements one thread alone accesses
+    shared_within_block   names of global-memory buffers through which threads of one block pass values
+    one_thread            a block has a single thread
+    shared_across_blocks  names of global-memory buffers through which blocks pass values
     """
 
     body: tuple[Stmt, ...]
     offsets: Mapping[str, Int] | None = None
-    private: AbstractSet[str] = frozenset()
-    exchanged: AbstractSet[str] = frozenset()
+    thread_private: AbstractSet[str] = frozenset()
+    shared_within_block: AbstractSet[str] = frozenset()
     one_thread: bool = False
-    crossing: AbstractSet[str] = frozenset()
+    shared_across_blocks: AbstractSet[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a check found wrong: words about statements (by id), and about the whole body."""
+    """What a check found wrong: messages about statements (by id), and about the whole body."""
 
-    marks: dict[int, str] = field(default_factory=dict)
-    words: list[str] = field(default_factory=list)
+    statement_messages: dict[int, str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
 
     def mark(self, stmt: Stmt, message: str) -> None:
         """Something about a statement."""
-        self.marks.setdefault(id(stmt), message)
+        self.statement_messages.setdefault(id(stmt), message)

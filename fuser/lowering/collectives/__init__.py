@@ -10,9 +10,9 @@ Levels of a reduction
     expand_block.py               warps of a block
     block_reduce_scatter.py       several results at once, a share of them for each thread of a block
     expand_cluster.py             blocks of a cluster
-    expand_cooperative_group.py   a group of blocks of the grid, all of which continue with the result
+    expand_block_group.py         a group of blocks of the grid, all of which continue with the result
     expand_grid.py                blocks of the grid, the last of which combines the partial results
-    grid_parts.py                 workspaces for the partial results of blocks
+    grid_partials.py              workspaces for the partial results of blocks
     flagged_partials.py           flagged stores in place of a fence and a counter
 Others
     expand_grid_barrier.py        the grid barrier

@@ -67,7 +67,7 @@ _MOST_GROUPS = 8
 
 
 @record(eq=False)
-class Joined:
+class ScatterResult:
     """Statements after which every thread has all results of its lane. A thread for which `owner` holds has one of them, and
     `stored` makes the statements that store it.
 
@@ -115,12 +115,12 @@ def block_reduce_scatter(
     number: Callable[[], int],
     *,
     reaches_all: bool = True,
-) -> Joined:
+) -> ScatterResult:
     """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
     are told nobody but the owners.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
-    scratch, each  see BlockReduces and Joins
+    scratch, each  see BlockReduceExpander and PartialCombiner
     """
     alone = number()
     own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
@@ -163,4 +163,4 @@ def block_reduce_scatter(
         *(Allocate(b) for b in results),
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
     ]
-    return Joined(scatter, (in_groups, by_owners, each(r, read) if reaches_all else []), owner, stored, results)
+    return ScatterResult(scatter, (in_groups, by_owners, each(r, read) if reaches_all else []), owner, stored, results)

@@ -16,13 +16,13 @@ from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.collectives.block_reduce_scatter import (
-    Joined,
     Scatter,
+    ScatterResult,
     block_reduce_scatter,
     scatter_groups,
 )
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.join_partials import Joins, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
 from fuser.records import record
 
@@ -45,16 +45,16 @@ class _Parts:
     phases: Sequence[Sequence[Stmt]] = ()
 
 
-class BlockReduces:
+class BlockReduceExpander:
     """Statements of reductions over threads of a block.
 
     owners   of reductions whose results the threads of a block have one by one: which thread has which
     """
 
-    def __init__(self, axes: ParallelAxes, joins: Joins) -> None:
+    def __init__(self, axes: ParallelAxes, combiner: PartialCombiner) -> None:
         self.axes = axes
-        self.joins = joins
-        self.owners: dict[Reduce, Joined] = {}
+        self.combiner = combiner
+        self.owners: dict[Reduce, ScatterResult] = {}
 
     def expand(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> list[Stmt]:
         """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all.
@@ -82,7 +82,7 @@ class BlockReduces:
         contiguous = reduced == self.axes.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return _Parts(warp_all_reduce(self.joins, r, count.value))
+                return _Parts(warp_all_reduce(self.combiner, r, count.value))
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
         others = [p for p in self.axes.active if p not in reduced]
@@ -97,7 +97,7 @@ class BlockReduces:
         return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
 
     def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
-        stmts = warp_all_reduce(self.joins, r, WARP)
+        stmts = warp_all_reduce(self.combiner, r, WARP)
         if count == WARP:
             return _Parts(stmts)
         warps, per_group = total // WARP, count // WARP
@@ -111,14 +111,16 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
-        stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        stmts.append(If(equal(linear % WARP, 0), tuple(self.combiner.each(r, write)), role=Role.owner))
         # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
         # slot each and join them in few steps. All warps of a block do so: the work grows with the square of their number.
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
         by_lanes = r.combine == "exp_sum" or (is_long and per_group > MOST_STATISTICS)
         if _power_of_two(per_group) <= WARP and by_lanes:
             return _Parts(stmts, self._join_by_lanes(r, scratch, per_group, place))
-        join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
+        join = self.combiner.combine_all(
+            r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True
+        )
         return _Parts(stmts, join)
 
     def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
@@ -132,10 +134,10 @@ class BlockReduces:
         def nothing(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        reads = self.joins.each(r, read)
+        reads = self.combiner.each(r, read)
         if width > count:
-            reads = [If(less(own, count), tuple(reads), tuple(self.joins.each(r, nothing)))]
-        return [*reads, *warp_all_reduce(self.joins, r, width)]
+            reads = [If(less(own, count), tuple(reads), tuple(self.combiner.each(r, nothing)))]
+        return [*reads, *warp_all_reduce(self.combiner, r, width)]
 
     def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
         """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
@@ -143,7 +145,7 @@ class BlockReduces:
         copies = total // count
         if reduced != self.axes.active[-len(reduced) :] or total % WARP or (copies % WARP and WARP % copies):
             return None
-        stmts = warp_all_reduce(self.joins, r, WARP, copies) if copies < WARP else []
+        stmts = warp_all_reduce(self.combiner, r, WARP, copies) if copies < WARP else []
         alike = max(copies, WARP)
         slots = total // alike
         if slots == 1:
@@ -155,7 +157,7 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
 
-        stmts.append(If(equal(linear % alike, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        stmts.append(If(equal(linear % alike, 0), tuple(self.combiner.each(r, write)), role=Role.owner))
         return _Parts(stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots))
 
     def _exchange(
@@ -182,10 +184,10 @@ class BlockReduces:
                 position = position // self.axes.sizes[p]
             return e * total + self.axes.linear(self.axes.active, index)
 
-        stmts += self.joins.each(r, write)
+        stmts += self.combiner.each(r, write)
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-            return _Parts(stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
+            return _Parts(stmts, self.combiner.combine_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
         results = self.scratch(r, lanes)
@@ -200,7 +202,7 @@ class BlockReduces:
             def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
                 return Load(scratch[i], place(at[i], k))
 
-            work += self.joins.join_all(replace(r, partials=own), peer, count)
+            work += self.combiner.combine_all(replace(r, partials=own), peer, count)
             for i, (b, result) in enumerate(zip(own, results, strict=True)):
                 found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
                 if not is_common(r, i):
@@ -212,7 +214,7 @@ class BlockReduces:
         def read(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
 
-        return _Parts(stmts, phases=(collect, self.joins.each(r, read)))
+        return _Parts(stmts, phases=(collect, self.combiner.each(r, read)))
 
     def _exchange_scattered(
         self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, reaches_all: bool
@@ -234,7 +236,7 @@ class BlockReduces:
             const(lanes),
             lambda i: is_common(r, i),
         )
-        stmts = warp_all_reduce(self.joins, r, WARP, lanes) if joined > 1 else []
+        stmts = warp_all_reduce(self.combiner, r, WARP, lanes) if joined > 1 else []
         stride = parts * lanes
         scratch = self.scratch(r, const(stride))
         per = parts // groups
@@ -246,28 +248,28 @@ class BlockReduces:
             def part(i: int, _: Int, k: Int) -> Value:
                 return Load(scratch[i], at[i] * stride + (scatter.group * per + k) * lanes + lane)
 
-            return self.joins.join_all(one, part, const(per), unroll=groups == 1)
+            return self.combiner.combine_all(one, part, const(per), unroll=groups == 1)
 
         first = equal(position % joined, 0)
 
         def place(e: Int) -> Int:
             return e * stride + position // joined * lanes + lane
 
-        publish = guarded(first, self.joins.each(r, write))
+        publish = guarded(first, self.combiner.each(r, write))
         joined_by = self.block_reduce_scatter(r, scatter, own_parts, reaches_all=reaches_all)
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
 
     def block_reduce_scatter(
         self, r: Reduce, scatter: Scatter, first: Callable[[Reduce, list[Int]], list[Stmt]], *, reaches_all: bool = True
-    ) -> Joined:
+    ) -> ScatterResult:
         """Join in two steps, by all threads: see `block_reduce_scatter`."""
 
         def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
-            return self.joins.join_all(one, value, const(parts), unroll=True)
+            return self.combiner.combine_all(one, value, const(parts), unroll=True)
 
         return block_reduce_scatter(
-            r, scatter, first, join, self.scratch, self.joins.each, self.axes.number, reaches_all=reaches_all
+            r, scatter, first, join, self.scratch, self.combiner.each, self.axes.number, reaches_all=reaches_all
         )
 
 

@@ -43,9 +43,9 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
-from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.join_partials import Joins, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP
 
 # Values that the warps of a cluster may signal to each of its blocks: two for each lane.
@@ -54,7 +54,7 @@ _SIGNALLED_BY_WARPS = 64
 
 def exchange_in_cluster(
     reduces: Sequence[Reduce],
-    block: BlockReduces,
+    block: BlockReduceExpander,
     cluster: Mapping[ParallelType, int],
     *,
     execution: Int | None,
@@ -65,7 +65,7 @@ def exchange_in_cluster(
     execution   how often the statements ran before; None if that is not known
     """
     r = reduces[0]
-    axes, joins = block.axes, block.joins
+    axes, combiner = block.axes, block.combiner
     (axis,) = r.cluster_axes
     size = cluster[axis]
     rank = axes.threads[axis] % size
@@ -76,7 +76,7 @@ def exchange_in_cluster(
         by_warps = not others and size * values <= _SIGNALLED_BY_WARPS
         first: list[Stmt] = []
         if by_warps:
-            alone = [s for one in reduces for s in warp_all_reduce(joins, one, WARP)]
+            alone = [s for one in reduces for s in warp_all_reduce(combiner, one, WARP)]
         else:
             # The first warp sends what the block has: no other needs it.
             alone, first = block.parts(reduces) if r.block_axes else ([], [])
@@ -87,7 +87,7 @@ def exchange_in_cluster(
             rank,
             axes.thread,
             values,
-            joins,
+            combiner,
             first,
             execution=execution,
             counts=by_warps,
@@ -107,7 +107,7 @@ def exchange_in_cluster(
         threads,
         axes.linear(lanes),
         axes.count_of(lanes),
-        joins,
+        combiner,
         execution=execution,
         by_lanes=beside and total.is_const and total.value % WARP == 0,
         in_warp=not any(isinstance(s, Allocate) and s.buffer.memory is MemoryType.shared for s in walk(tuple(alone))),
@@ -122,7 +122,7 @@ def _exchange_by_rows(
     threads: Int,
     lane: Int,
     lanes: Int,
-    joins: Joins,
+    combiner: PartialCombiner,
     *,
     execution: Int | None,
     by_lanes: bool,
@@ -152,18 +152,18 @@ def _exchange_by_rows(
         return ((turn * r.partials[i].size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    signal = exchange_counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
+    signal = exchange_mbarrier([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
     if signal is not None:
         stmts += [Allocate(signal.signal), signal]
     counter = None if signal is None else signal.signal
-    peer = joins.axes.symbol("peer", const(size))
+    peer = combiner.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
 
         def publish(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
             return [RemoteStore(slots[r][i], place(r, i, e, rank), Load(r.partials[i], e), peer, counter)]
 
-        stores += joins.each(r, publish)
+        stores += combiner.each(r, publish)
     stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
     if counter is not None:
         stmts.append(ExchangeWait(counter, "every block's value has come"))
@@ -172,7 +172,7 @@ def _exchange_by_rows(
     for r in reduces:
         if is_common(r, 2) or (len(r.partials) == 1 and not by_lanes):
             # All values at once: their elements have one count, or none.
-            stmts += joins.join_all(
+            stmts += combiner.combine_all(
                 r,
                 lambda i, e, k, r=r: Load(slots[r][i], place(r, i, e, k)),
                 const(size),
@@ -186,16 +186,16 @@ def _exchange_by_rows(
         def first(i: int, e: Int, r: Reduce = r, read: Callable[[int, Int, Int], Value] = of_block) -> list[Stmt]:
             return [Store(r.partials[i], e, read(i, e, thread % size if by_lanes else ZERO))]
 
-        stmts += joins.each(r, first)
+        stmts += combiner.each(r, first)
         if by_lanes:
-            stmts += warp_all_reduce(joins, r, size)
+            stmts += warp_all_reduce(combiner, r, size)
             continue
-        other = joins.axes.symbol("rank", const(size - 1))
+        other = combiner.axes.symbol("rank", const(size - 1))
 
         def rest(i: int, e: Int, other: Int = other, read: Callable[[int, Int, Int], Value] = of_block) -> Value:
             return read(i, e, other + 1)
 
-        stmts.append(For(other, ZERO, const(size - 1), const(1), tuple(joins.combine_each(r, rest)), unroll=True))
+        stmts.append(For(other, ZERO, const(size - 1), const(1), tuple(combiner.combine_each(r, rest)), unroll=True))
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
@@ -207,7 +207,7 @@ def _exchange_by_lanes(
     rank: Int,
     thread: Int,
     values: int,
-    joins: Joins,
+    combiner: PartialCombiner,
     before: Sequence[Stmt],
     *,
     execution: Int | None,
@@ -237,11 +237,11 @@ def _exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    signal = exchange_counter([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
+    signal = exchange_mbarrier([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
     if signal is not None:
         stmts += [Allocate(signal.signal), signal]
     counter = None if signal is None else signal.signal
-    peer = joins.axes.symbol("peer", const(size))
+    peer = combiner.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
 
@@ -256,7 +256,7 @@ def _exchange_by_lanes(
                 )
             ]
 
-        stores += joins.each(r, publish)
+        stores += combiner.each(r, publish)
     publish_all: Stmt = For(peer, lane, const(size), const(WARP), tuple(stores))
     stmts.append(publish_all if values > 1 else If(less(thread, WARP), (*before, publish_all), role=Role.owner))
     if counter is not None:
@@ -277,25 +277,28 @@ def _exchange_by_lanes(
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
         if width > parts:
-            stmts += [*joins.each(r, nothing), If(less(first, parts), tuple(joins.each(r, found)), role=Role.predicate)]
+            stmts += [
+                *combiner.each(r, nothing),
+                If(less(first, parts), tuple(combiner.each(r, found)), role=Role.predicate),
+            ]
         else:
-            stmts += joins.each(r, found)
+            stmts += combiner.each(r, found)
         for start in range(WARP, parts, WARP):
 
             def other(i: int, e: Int, start: int = start, read: Callable[[int, Int, Int], Value] = read) -> Value:
                 return read(i, e, lane + start)
 
-            more = joins.combine_each(r, other)
+            more = combiner.combine_each(r, other)
             if start + WARP > parts:
                 more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
             stmts += more
-        stmts += warp_all_reduce(joins, r, width)
+        stmts += warp_all_reduce(combiner, r, width)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
 
 
-def exchange_counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
+def exchange_mbarrier(slots: Sequence[Buffer]) -> ExchangeInit | None:
     """What counts the bytes stored into the slots of an exchange; None where the hardware cannot count them."""
     if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
         return None

@@ -6,13 +6,13 @@ After:  butterflies inside a warp; one shared slot per warp, read by every threa
         Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
         A GridBarrier is one counter that every block adds to and waits for; the last block to leave sets it back.
 
-Here is the walk over the body; each reach of a collective has a file:
+Here is the walk over the body; each scope of a collective has a file:
 
     fuse_collectives          which reductions are expanded together
     warp_all_reduce           lanes of a warp
     expand_block              threads of a block
     expand_cluster            blocks of a cluster
-    expand_cooperative_group  blocks of a cooperative group of the grid, all of which go on with the result
+    expand_block_group        blocks of a block group of the grid, all of which continue with the result
     expand_grid               blocks of the grid that end in a last block, or all wait
     flagged_partials          flagged stores to the last block by number
     expand_grid_barrier       all blocks, with nothing to reduce
@@ -31,18 +31,18 @@ from types import MappingProxyType
 from fuser.ir.enums import ParallelType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
 from fuser.ir.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
-from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.expand_block import BlockReduceExpander
+from fuser.lowering.collectives.expand_block_group import BlockGroupReduceExpander
 from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, signalled_buffers
-from fuser.lowering.collectives.expand_cooperative_group import CooperativeGroupReduces
-from fuser.lowering.collectives.expand_grid import GridReduces
-from fuser.lowering.collectives.expand_grid_barrier import GridBarriers
+from fuser.lowering.collectives.expand_grid import GridReduceExpander
+from fuser.lowering.collectives.expand_grid_barrier import GridBarrierExpander
 from fuser.lowering.collectives.expand_scan import expand_scan
 from fuser.lowering.collectives.expand_scan_cluster import expand_scan_of_cluster
-from fuser.lowering.collectives.flagged_partials import FlaggedReduces
+from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
 from fuser.lowering.collectives.fuse_collectives import check_last_blocks, fuse_collectives
-from fuser.lowering.collectives.grid_parts import Workspaces
+from fuser.lowering.collectives.grid_partials import Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
-from fuser.lowering.combiners.join_partials import Joins
+from fuser.lowering.combiners.combine_partials import PartialCombiner
 from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.parallel_axes import ParallelAxes
 
@@ -75,12 +75,12 @@ def expand_collectives(
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
     expander = _Expander(axes, cluster)
-    result = expander.whole(body)
+    result = expander.expand_kernel(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
     check_last_blocks(result, expander.grid.last_blocks, frozenset())
     signalled = signalled_buffers(result) if cluster else frozenset[str]()
-    return Expanded(result, expander.workspaces.buffers, expander.semaphores.taken(), signalled)
+    return Expanded(result, expander.workspaces.buffers, expander.semaphores.allocated_buffer(), signalled)
 
 
 def _executions(outer: Int | None, loop: For) -> Int | None:
@@ -98,19 +98,19 @@ class _Expander:
         self.execution: Int | None = ZERO
         self.workspaces = Workspaces(axes)
         self.semaphores = Semaphores()
-        self.joins = joins = Joins(axes)
-        self.block = BlockReduces(axes, joins)
-        self.posts = FlaggedReduces(self.block, self.semaphores, cluster)
-        self.grid = GridReduces(self.block, self.workspaces, self.semaphores, self.posts)
-        self.groups = CooperativeGroupReduces(joins, self.workspaces, self.semaphores)
-        self.barriers = GridBarriers(axes, self.semaphores)
+        self.combiner = combiner = PartialCombiner(axes)
+        self.block = BlockReduceExpander(axes, combiner)
+        self.posts = FlaggedReduceExpander(self.block, self.semaphores, cluster)
+        self.grid = GridReduceExpander(self.block, self.workspaces, self.semaphores, self.posts)
+        self.groups = BlockGroupReduceExpander(combiner, self.workspaces, self.semaphores)
+        self.barriers = GridBarrierExpander(axes, self.semaphores)
 
-    def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def expand_kernel(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The body of a kernel without collectives."""
-        body = self.body(stmts)
-        return (*self.posts.flags, *body, *self.groups.leave(), *self.barriers.leave())
+        body = self.expand_body(stmts)
+        return (*self.posts.flags, *body, *self.groups.reset_counters(), *self.barriers.reset_counter())
 
-    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def expand_body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Statements without collectives."""
         result: list[Stmt] = []
         for item in fuse_collectives(stmts):
@@ -126,12 +126,12 @@ class _Expander:
                 case For():
                     outer = self.execution
                     self.execution = _executions(outer, item)
-                    inner = self.body(item.body)
+                    inner = self.expand_body(item.body)
                     self.execution = outer
                     result.append(item if inner == item.body else replace(item, body=inner))
                 case If():
                     outer, self.execution = self.execution, None
-                    then, orelse = self.body(item.then), self.body(item.orelse)
+                    then, orelse = self.expand_body(item.then), self.expand_body(item.orelse)
                     self.execution = outer
                     unchanged = then == item.then and orelse == item.orelse
                     result.append(item if unchanged else replace(item, then=then, orelse=orelse))
@@ -142,7 +142,7 @@ class _Expander:
     def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same threads and blocks."""
         r = reduces[0]
-        if self.groups.is_for(r):
+        if self.groups.applies_to(r):
             return self.groups.expand(reduces)
         stmts: list[Stmt] = []
         if r.cluster_axes:

@@ -1,6 +1,6 @@
 """Reductions over blocks of the grid, through device memory. Part of the pass expand_collectives.
 
-Every block leaves its partials in a workspace (`grid_parts`) and counts up a semaphore. The block that arrives last finishes
+Every block leaves its partials in a workspace (`grid_partials`) and counts up a semaphore. The block that arrives last finishes
 all reductions of that semaphore, or, where the results are read by all, every block waits for all and finishes them itself.
 Partials are joined in block order, so that results repeat.
 
@@ -35,13 +35,13 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
-from fuser.lowering.collectives.block_reduce_scatter import Joined, Scatter, scatter_groups
-from fuser.lowering.collectives.expand_block import BlockReduces
-from fuser.lowering.collectives.flagged_partials import FlaggedReduces
-from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
+from fuser.lowering.collectives.block_reduce_scatter import Scatter, ScatterResult, scatter_groups
+from fuser.lowering.collectives.expand_block import BlockReduceExpander
+from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
+from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.join_partials import is_common
+from fuser.lowering.combiners.combine_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
 
 _LEVEL_2 = CacheOp["global"]
@@ -54,17 +54,17 @@ _FINISH_BATCH = 16
 _FINISH_BYTES = 128
 
 
-class GridReduces:
+class GridReduceExpander:
     """Statements of reductions over blocks whose threads have what their block has (`block` expanded that).
 
     last_blocks   by the index that says whether a block is the last one: which semaphore's
     """
 
     def __init__(
-        self, block: BlockReduces, workspaces: Workspaces, semaphores: Semaphores, posts: FlaggedReduces
+        self, block: BlockReduceExpander, workspaces: Workspaces, semaphores: Semaphores, posts: FlaggedReduceExpander
     ) -> None:
         self.axes = block.axes
-        self.joins = block.joins
+        self.combiner = block.combiner
         self.block = block
         self.workspaces = workspaces
         self.semaphores = semaphores
@@ -75,14 +75,16 @@ class GridReduces:
         """Reductions over the same blocks, which share a semaphore."""
         if reduces[0].grid_broadcast:
             return self._grid_broadcast(reduces)
-        if not self.posts.is_for(reduces):
+        if not self.posts.applies_to(reduces):
             return self._grid_last_block(reduces)
         # Which block is the last one by number is known: what needs two of these results is left to one that is both.
         group = _BY_NUMBER
         self.last_blocks.update((r.last_block, group) for r in reduces if r.last_block is not None)
         return self.posts.expand(reduces)
 
-    def _publish(self, reduces: Sequence[Reduce], parts: Sequence[GridParts], after: Sequence[Stmt]) -> list[Stmt]:
+    def _publish(
+        self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
+    ) -> list[Stmt]:
         """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
         owners = [self.block.owners.get(r) for r in reduces]
         first = owners[0]
@@ -91,10 +93,10 @@ class GridReduces:
         stores: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
 
-            def write(i: int, e: Int, r: Reduce = r, part: GridParts = part) -> list[Stmt]:
+            def write(i: int, e: Int, r: Reduce = r, part: GridPartialsLayout = part) -> list[Stmt]:
                 return [Store(part.buffers[i], part.place(i, e, part.block), Load(r.partials[i], e))]
 
-            stores += self.joins.each(r, write)
+            stores += self.combiner.each(r, write)
         stores.append(Fence())
         g = parts[0]
         writes = self.axes.is_first(g.scatter)
@@ -108,12 +110,14 @@ class GridReduces:
             *guarded(one_thread, list(after)),
         ]
 
-    def _publish_owned(self, owners: Sequence[Joined], parts: Sequence[GridParts], after: Sequence[Stmt]) -> list[Stmt]:
+    def _publish_owned(
+        self, owners: Sequence[ScatterResult], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
+    ) -> list[Stmt]:
         """The same where threads have one result each: all store at once."""
         stores: list[Stmt] = []
         for o, part in zip(owners, parts, strict=True):
 
-            def place(i: int, e: Int, part: GridParts = part) -> Int:
+            def place(i: int, e: Int, part: GridPartialsLayout = part) -> Int:
                 return part.place(i, e, part.block)
 
             stores += o.stored(part.buffers, place)
@@ -124,13 +128,13 @@ class GridReduces:
             *guarded(one_thread, list(after)),
         ]
 
-    def _warps_finish(self, g: GridParts, most: int) -> bool:
+    def _warps_finish(self, g: GridPartialsLayout, most: int) -> bool:
         """Whether each warp of the last block joins all partials by itself: few of them, and one result a block."""
         threads = self.axes.block_threads
         whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
         return whole and g.blocks.hi is not None and g.blocks.hi <= min(most, _OWN_TURNS) * WARP
 
-    def _finish(self, r: Reduce, g: GridParts, nbytes: int) -> list[Stmt]:
+    def _finish(self, r: Reduce, g: GridPartialsLayout, nbytes: int) -> list[Stmt]:
         """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
 
         A thread asks for several partials before it uses the first: they come from device memory, one wait serves all.
@@ -158,7 +162,7 @@ class GridReduces:
         def start(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        stmts += self.joins.each(r, start)
+        stmts += self.combiner.each(r, start)
         number = self.axes.number()
         got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, batch * p.size) for p in r.partials)
         # All threads go round together, with a test for each partial: lanes that left a loop early would have to be waited for
@@ -182,27 +186,29 @@ class GridReduces:
                 value = Load(g.buffers[i], g.place(i, e, block), _LEVEL_2)
                 return [Store(got[i], j * r.partials[i].size + e, value)]
 
-            loads = self.joins.each(r, ask)
+            loads = self.combiner.each(r, ask)
             if prove_less(block, g.blocks):
                 return loads
-            return [*self.joins.each(r, blank), If(less(block, g.blocks), tuple(loads), role=Role.predicate)]
+            return [*self.combiner.each(r, blank), If(less(block, g.blocks), tuple(loads), role=Role.predicate)]
 
         def add(j: Int) -> list[Stmt]:
-            return self.joins.combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
+            return self.combiner.combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
         adds = each(add)
         if is_one_iteration and most > 1 and r.combine != "exp_sum":
             # One division for all of them, and short chains.
-            adds = self.joins.join_all(r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch, unroll=True)
+            adds = self.combiner.combine_all(
+                r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch, unroll=True
+            )
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
-            stmts += warp_all_reduce(self.joins, r, WARP)
+            stmts += warp_all_reduce(self.combiner, r, WARP)
         elif g.scatter:
             stmts += self.block.expand((replace(r, block_axes=tuple(g.scatter)),))
         return stmts
 
-    def _finish_scattered(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
+    def _finish_scattered(self, r: Reduce, g: GridPartialsLayout, groups: int) -> list[Stmt]:
         """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
         size = r.partials[0].size.value
         groups = 1 if g.blocks.value <= groups else groups
@@ -234,15 +240,15 @@ class GridReduces:
                 stmts += (
                     loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
                 )
-            return stmts + self.joins.join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
+            return stmts + self.combiner.combine_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
         return self.block.block_reduce_scatter(r, scatter, own_parts).stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""
-        parts = [self.workspaces.parts_of(r) for r in reduces]
+        parts = [self.workspaces.allocate_partials(r) for r in reduces]
         g = parts[0]
-        at = self.semaphores.take(g.segments) + g.segment
+        at = self.semaphores.allocate(g.exchange_count) + g.exchange_index
         old = self.axes.symbol("arrived", g.blocks)
         one_thread = self.axes.is_first_thread
         signal: list[Stmt] = [AtomicAdd(old, self.semaphores.buffer, at, ONE, acquire=True)]
@@ -271,9 +277,9 @@ class GridReduces:
 
     def _grid_broadcast(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: all blocks wait for all, and each finishes all of them."""
-        parts = [self.workspaces.parts_of(r) for r in reduces]
+        parts = [self.workspaces.allocate_partials(r) for r in reduces]
         g = parts[0]
-        counter = self.semaphores.take(g.segments) + g.segment
+        counter = self.semaphores.allocate(g.exchange_count) + g.exchange_index
         # Every block counts itself once more when it has waited: the last one sets the counter back, and none waits for that
         # (H200: an addition whose old value is used, after a fence, delayed a warp for 1900 cycles).
         wait: list[Stmt] = [

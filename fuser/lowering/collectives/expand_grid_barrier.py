@@ -13,7 +13,7 @@ from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.parallel_axes import ParallelAxes, guarded
 
 
-class GridBarriers:
+class GridBarrierExpander:
     """All barriers of a kernel, which share one counter."""
 
     def __init__(self, axes: ParallelAxes, semaphores: Semaphores) -> None:
@@ -25,7 +25,7 @@ class GridBarriers:
     def expand(self, barrier: GridBarrier) -> list[Stmt]:
         """Every block adds one to a counter that only grows, and waits until it is that of the barrier."""
         if self._arrivals is None:
-            self._arrivals = self._semaphores.take(1), barrier.slots
+            self._arrivals = self._semaphores.allocate(1), barrier.slots
         at, _ = self._arrivals
         blocks = self._axes.count_of(self._axes.grid)
         one_thread = self._axes.is_first_thread
@@ -41,8 +41,8 @@ class GridBarriers:
             BlockBarrier("all blocks have arrived"),
         ]
 
-    def leave(self) -> list[Stmt]:
-        """Every block adds one more when it is done with waiting; the last one sets the counter back."""
+    def reset_counter(self) -> list[Stmt]:
+        """Statements at the end of the kernel: every block adds one more, and the last one resets the counter."""
         if self._arrivals is None:
             return []
         at, slots = self._arrivals

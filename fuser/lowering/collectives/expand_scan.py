@@ -39,17 +39,17 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
-from fuser.lowering.combiners.expressions import compare
+from fuser.lowering.combiners.combiner_values import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
-Meeting = Callable[[Buffer], list[Stmt]]
+ClusterExchange = Callable[[Buffer], list[Stmt]]
 """What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
 comes before each run (a register for each, slowest kept element first)."""
 
 
-def expand_scan(scan: Scan, block: ParallelAxes, meeting: Meeting | None = None) -> list[Stmt]:
+def expand_scan(scan: Scan, block: ParallelAxes, cluster_exchange: ClusterExchange | None = None) -> list[Stmt]:
     """Statements of one scan."""
-    return _Expansion(scan, block, meeting).run()
+    return _Expansion(scan, block, cluster_exchange).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class _Expansion:
 
     scan: Scan
     block: ParallelAxes
-    meeting: Meeting | None = None
+    meeting: ClusterExchange | None = None
 
     def run(self) -> list[Stmt]:
         block = self.block

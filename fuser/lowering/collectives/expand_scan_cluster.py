@@ -30,7 +30,7 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
-from fuser.lowering.collectives.expand_cluster import exchange_counter
+from fuser.lowering.collectives.expand_cluster import exchange_mbarrier
 from fuser.lowering.collectives.expand_scan import choose, combined, expand_scan
 from fuser.lowering.parallel_axes import ParallelAxes
 
@@ -64,7 +64,7 @@ def expand_scan_of_cluster(
 
     own, before = registers("own"), registers("earlier")
     slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(sets * kept * size) * lanes)
-    counter = exchange_counter([slots]) if execution is ZERO else None
+    counter = exchange_mbarrier([slots]) if execution is ZERO else None
     signal = None if counter is None else counter.signal
     peer = block.symbol("peer", const(size))
     q = block.symbol("rank", const(size))

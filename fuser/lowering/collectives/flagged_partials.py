@@ -34,7 +34,7 @@ from fuser.ir.kernel import (
     Store,
     post_words,
 )
-from fuser.lowering.collectives.expand_block import BlockReduces
+from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, is_one
@@ -47,7 +47,7 @@ _OWN_POSTS = 4
 _MOST_AT_ONCE = 16
 
 
-class FlaggedReduces:
+class FlaggedReduceExpander:
     """Statements of reductions over the grid by posts.
 
     cluster     blocks of a cluster along a grid axis
@@ -56,18 +56,18 @@ class FlaggedReduces:
 
     def __init__(
         self,
-        block: BlockReduces,
+        block: BlockReduceExpander,
         semaphores: Semaphores,
         cluster: Mapping[ParallelType, int],
     ) -> None:
         self._axes = block.axes
-        self._joins = block.joins
+        self._combiner = block.combiner
         self._block = block
         self._semaphores = semaphores
         self._cluster = cluster
         self.flags: list[Stmt] = []
 
-    def is_for(self, reduces: Sequence[Reduce]) -> bool:
+    def applies_to(self, reduces: Sequence[Reduce]) -> bool:
         """Whether blocks have few enough values, and so few wait that the others run at the same time."""
         r, axes = reduces[0], self._axes
         kept = [p for p in axes.grid if p not in r.grid_axes and not is_one(axes.sizes[p])]
@@ -101,7 +101,9 @@ class FlaggedReduces:
         blocks, block = axes.count_of(reduced), axes.linear(reduced)
         partials = [p for r in reduces for p in r.partials]
         words = post_words(p.dtype for p in partials)
-        base = self._semaphores.take_pairs(axes.count_of(kept) * blocks * words) + axes.linear(kept) * blocks * words
+        base = (
+            self._semaphores.allocate_pairs(axes.count_of(kept) * blocks * words) + axes.linear(kept) * blocks * words
+        )
         posted = Post(self._semaphores.buffer, base + block * words, tuple(Load(p, ZERO) for p in partials))
         is_other = less(block, blocks - 1)
         stmts: list[Stmt] = [If(all_of(is_other, axes.is_first_thread), (posted,), role=Role.owner)]
@@ -140,13 +142,13 @@ class FlaggedReduces:
             if each > 1:
                 k = axes.symbol("k", const(each))
                 mine = got[r]
-                adds = self._joins.combine_each(r, lambda i, _, mine=mine, k=k: Load(mine[i], k))
+                adds = self._combiner.combine_each(r, lambda i, _, mine=mine, k=k: Load(mine[i], k))
                 stmts.append(For(k, ONE, const(each), ONE, tuple(adds), unroll=True))
         if not own_warp:
             whole = tuple(replace(r, block_axes=tuple(axes.active), copy_axes=()) for r in reduces)
             return [*stmts, *self._block.expand(whole)]
         for r in reduces:
-            stmts += warp_all_reduce(self._joins, r, min(WARP, _power(blocks.hi)))
+            stmts += warp_all_reduce(self._combiner, r, min(WARP, _power(blocks.hi)))
         return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
 
     def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:

@@ -1,6 +1,6 @@
-"""The counters in device memory that blocks meet by. Part of the pass expand_collectives.
+"""The counters in global memory by which blocks synchronise. Part of the pass expand_collectives.
 
-They are zero when a kernel starts, and whoever takes some has them set back to zero before it ends.
+They are zero when a kernel starts; the protocol that allocates some resets them to zero before the kernel ends.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from fuser.ir.kernel import Buffer
 
 
 class Semaphores:
-    """`buffer` of Int32, with as many elements as were taken."""
+    """`buffer` of Int32, with as many elements as were allocated."""
 
     def __init__(self) -> None:
         self.buffer = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
         self._count: Int = ZERO
         self._is_taken = False
 
-    def take(self, count: Int | int) -> Int:
-        """Index of the first of `count` more."""
+    def allocate(self, count: Int | int) -> Int:
+        """Allocates `count` elements; the index of the first."""
         base = self._count
         self._is_taken = True
         self._count = base + count
         return base
 
-    def take_pairs(self, count: Int | int) -> Int:
+    def allocate_pairs(self, count: Int | int) -> Int:
         """The same for pairs of words: an even index, and an even number of words."""
         if not prove_divisible(self._count, 2):
             self._count = (self._count + 1) // 2 * 2
-        return self.take(count)
+        return self.allocate(count)
 
-    def taken(self) -> Buffer | None:
-        """The buffer, with its size; None where no collective needs one. Where there is nothing to reduce its size is 0."""
+    def allocated_buffer(self) -> Buffer | None:
+        """The buffer, with its size, which is 0 if there is nothing to reduce; None if no collective needs one."""
         if not self._is_taken:
             return None
         object.__setattr__(self.buffer, "size", self._count)

@@ -31,60 +31,60 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
-from fuser.lowering.combiners.expressions import compute, increment, share_of, temporary
-from fuser.lowering.combiners.join_partials import Joins, is_common
 
 
-def warp_all_reduce(joins: Joins, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
+def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
     """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
     if r.combine == "exp_sum":
-        return _of_pair(joins, r, width, stride)
+        return _of_pair(combiner, r, width, stride)
     if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
-        return _of_statistics(joins, r, width, stride)
+        return _of_statistics(combiner, r, width, stride)
     if not is_common(r, 2):
-        return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
+        return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
     stmts: list[Stmt] = []
     offset = width // 2
     while offset >= stride:
         lane = const(offset)
-        number = joins.axes.number()
+        number = combiner.axes.number()
         got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
 
         def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
             return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
 
-        stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle)]
-        stmts += joins.combine_each(r, lambda i, e, got=got: Load(got[i], e))
+        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
+        stmts += combiner.combine_each(r, lambda i, e, got=got: Load(got[i], e))
         offset //= 2
     return stmts
 
 
-def _of_pair(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+def _of_pair(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """The maximum of all lanes first: then each scales its total once, and the totals are added."""
     largest = r.partials[0]
-    old = Buffer(f"{largest.name}_own{joins.axes.number()}", largest.dtype, MemoryType.local, largest.size)
+    old = Buffer(f"{largest.name}_own{combiner.axes.number()}", largest.dtype, MemoryType.local, largest.size)
 
     def alone(partial: int, combine: str) -> list[Stmt]:
         one = replace(r, partials=(r.partials[partial],), identity=(r.identity[partial],), combine=combine)
-        return warp_all_reduce(joins, one, width, stride)
+        return warp_all_reduce(combiner, one, width, stride)
 
     return [
         Allocate(old),
-        *joins.elements(r, lambda e: [Store(old, e, Load(largest, e))]),
+        *combiner.elements(r, lambda e: [Store(old, e, Load(largest, e))]),
         *alone(0, "maximum"),
-        *joins.elements(r, lambda e: exp_sum_scaled(r.partials, e, old)),
+        *combiner.elements(r, lambda e: exp_sum_scaled(r.partials, e, old)),
         *alone(1, "add"),
     ]
 
 
-def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """Differences from the first lane's mean, sums of them over all lanes, and back."""
     mean, m2, count = r.partials
-    name, real, dtype = f"{r.name}_l{joins.axes.number()}", m2.dtype, mean.dtype
+    name, real, dtype = f"{r.name}_l{combiner.axes.number()}", m2.dtype, mean.dtype
     origin = Buffer(f"{name}_origin", dtype, MemoryType.local, mean.size)
     away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
-    first = joins.axes.thread % stride
+    first = combiner.axes.thread % stride
 
     def leave(e: Int) -> list[Stmt]:
         at = ZERO if is_common(r, 2) else e
@@ -98,7 +98,7 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
         ]
 
     def divide(at: Int) -> list[Stmt]:
-        return [Store(share, ZERO, share_of(Literal(1.0, real), Load(count, at), real))]
+        return [Store(share, ZERO, safe_ratio(Literal(1.0, real), Load(count, at), real))]
 
     def come_back(e: Int) -> list[Stmt]:
         left = compute("sub", real, Load(m2, e), compute("mul", dtype, Load(mean, e), Load(away, ZERO)))
@@ -109,10 +109,10 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 
-    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *joins.elements(r, leave)]
+    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *combiner.elements(r, leave)]
     offset = width // 2
     while offset >= stride:
-        lane, number = const(offset), joins.axes.number()
+        lane, number = const(offset), combiner.axes.number()
         got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
 
         def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
@@ -122,25 +122,25 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
             p = r.partials[i]
             return [Store(p, e, increment(p, e, Load(got[i], e)))]
 
-        stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
+        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle), *combiner.each(r, add)]
         offset //= 2
-    return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *joins.elements(r, come_back)]
+    return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *combiner.elements(r, come_back)]
 
 
-def _of_element(joins: Joins, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
+def _of_element(combiner: PartialCombiner, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
     """All lanes of each aligned group of `width`, a multiple of `stride` apart, end with what they have together."""
     stmts: list[Stmt] = []
     offset = width // 2
     while offset >= stride:
         received: list[Buffer] = []
         for partial in r.partials:
-            number = joins.axes.number()
+            number = combiner.axes.number()
             other = Buffer(f"{partial.name}_x{number}", partial.dtype, MemoryType.local, ONE)
             stmts += [
                 Allocate(other),
                 Shuffle(other, ZERO, Load(partial, at), ShuffleKind.xor, const(offset)),
             ]
             received.append(other)
-        stmts += joins.combine(r, at, tuple(Load(b, ZERO) for b in received))
+        stmts += combiner.combine(r, at, tuple(Load(b, ZERO) for b in received))
         offset //= 2
     return stmts

@@ -31,7 +31,7 @@ from fuser.ir.kernel import (
     Store,
     Value,
 )
-from fuser.lowering.combiners.join_partials import Joins, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP
 from fuser.records import record
 
@@ -55,11 +55,11 @@ def may_reduce_scatter(r: Reduce) -> bool:
     return size.is_const and LEAST <= size.value <= WARP and r.combine != "exp_sum" and not is_common(r, 2)
 
 
-def reduce_scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
+def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
     """Statements for all lanes of a warp, and what each has then."""
     size = r.partials[0].size.value
     count = 1 << (size - 1).bit_length()
-    number = joins.axes.number()
+    number = combiner.axes.number()
     held = tuple(Buffer(f"{p.name}_lanes{number}", p.dtype, MemoryType.local, const(count)) for p in r.partials)
     work = replace(r, partials=held)
     stmts: list[Stmt] = [Allocate(b) for b in held]
@@ -79,7 +79,7 @@ def reduce_scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scat
             for b in held:
                 mine, sent = Load(b, const(e)), Load(b, const(e))
                 value: Value = sent
-                other = Buffer(f"{b.name}_x{joins.axes.number()}", b.dtype, MemoryType.local, ONE)
+                other = Buffer(f"{b.name}_x{combiner.axes.number()}", b.dtype, MemoryType.local, ONE)
                 stmts.append(Allocate(other))
                 if half:
                     upper = Load(b, const(e + half))
@@ -89,7 +89,7 @@ def reduce_scatter(joins: Joins, r: Reduce, lane: Int) -> tuple[list[Stmt], Scat
                 else:
                     stmts.append(Shuffle(other, ZERO, value, ShuffleKind.xor, const(offset)))
                 got.append(other)
-            stmts += joins.combine(work, const(e), tuple(Load(g, ZERO) for g in got))
+            stmts += combiner.combine(work, const(e), tuple(Load(g, ZERO) for g in got))
         left, offset = max(half, 1), offset // 2
     alone = tuple(Buffer(f"{p.name}_alone{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
     for a, b in zip(alone, held, strict=True):

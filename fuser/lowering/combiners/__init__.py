@@ -3,12 +3,12 @@
 Statements over buffers in any memory: loops add elements, collectives combine the partial results of lanes, warps and blocks.
 Imports of lowering/: parallel_axes.py.
 
-    join_partials.py    joining by one thread, for every kind below
-    exp_sum.py          the largest value, and the sum of exponentials below it
-    pool_statistics.py  mean and sum of squared differences of what many threads have, at once
-    shifted_sums.py     ... of the values of one thread, from sums of differences
-    welford.py          ... one value or one partial after another
-    expressions.py      what all of them write with
+    combine_partials.py      combining partial results in one thread, for every kind below
+    exp_sum.py               the largest value, and the sum of exponentials below it
+    welford_combine_many.py  mean and sum of squared differences of many partial results at once
+    shifted_sums.py          ... of the values of one thread, from sums of differences
+    welford.py               ... one value or one partial result after another
+    combiner_values.py       builders of values and loops that all of them use
 
 Accuracy
     An error is at most twice that of torch eager on the same input, or two ulps

@@ -15,7 +15,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
-from fuser.lowering.combiners.expressions import Parts, compare, compute, temporary
+from fuser.lowering.combiners.combiner_values import PartialsReader, compare, compute, temporary
 from fuser.records import record
 
 MAX_GROUP = 32
@@ -25,7 +25,7 @@ _CHAINS = 8
 
 
 @record(eq=False)
-class HeldGroup:
+class FoldBuffer:
     """Values that a thread collects before it folds them into its partials.
 
     depth   loops from here on run through them
@@ -43,7 +43,7 @@ def exponential(x: Value, dtype: DataType) -> Value:
     return compute("exp_summand", dtype, x)
 
 
-def scale_of(low: Value, high: Value, dtype: DataType) -> Value:
+def rescale_factor(low: Value, high: Value, dtype: DataType) -> Value:
     """exp(low - high) for low <= high, or nan: what scales a total."""
     return exponential(compute("sub", dtype, low, high), dtype)
 
@@ -60,7 +60,7 @@ def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     top, factor = temporary(f"{name}_top", dtype), temporary(f"{name}_f", dtype)
     mine, theirs, high = Load(largest, at), Load(peer, ZERO), Load(top, ZERO)
     low = compute("minimum", dtype, mine, theirs)
-    below = scale_of(low, high, dtype)
+    below = rescale_factor(low, high, dtype)
     scale = compute("where", dtype, compare("eq", low, high, dtype), Literal(1.0, dtype), below)
     first, second, f = Load(total, at), Load(more, ZERO), Load(factor, ZERO)
     joined = compute(
@@ -81,7 +81,7 @@ def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     ]
 
 
-def exp_sum_parts(acc: tuple[Buffer, ...], at: Int, parts: Parts, name: str) -> list[Stmt]:
+def exp_sum_combine_many(acc: tuple[Buffer, ...], at: Int, parts: PartialsReader, name: str) -> list[Stmt]:
     """Set element `at` to the pairs of all parts (the largest, the total), in order.
 
     Their maximum comes first, so that each takes one exponential.
@@ -92,7 +92,9 @@ def exp_sum_parts(acc: tuple[Buffer, ...], at: Int, parts: Parts, name: str) -> 
     high = Load(top, ZERO)
 
     def part(k: Int) -> Value:
-        return compute("mul", dtype, parts.read(1, at, k), scale_of(parts.read(0, at, k), Load(shift, ZERO), dtype))
+        return compute(
+            "mul", dtype, parts.read(1, at, k), rescale_factor(parts.read(0, at, k), Load(shift, ZERO), dtype)
+        )
 
     k, j = parts.index(), parts.index()
     return [
@@ -111,7 +113,7 @@ def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer) -> list[Stmt]:
     """The total of values up to `old[at]`, as what it adds to one of values up to `largest[at]`."""
     largest, total = acc
     dtype = total.dtype
-    scale = scale_of(Load(old, at), _finite(Load(largest, at)), dtype)
+    scale = rescale_factor(Load(old, at), _finite(Load(largest, at)), dtype)
     return [Store(total, at, compute("mul", dtype, Load(total, at), scale))]
 
 
@@ -127,7 +129,7 @@ def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> li
 
 def exp_sum_group(
     acc: tuple[Buffer, ...],
-    group: HeldGroup,
+    group: FoldBuffer,
     name: str,
     make_symbol: Callable[[Int, str], Symbol],
     *,
@@ -155,7 +157,7 @@ def exp_sum_group(
         """The total of what came before and the sums of all chains."""
         if is_only:
             return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
-        old = scale_of(Load(largest, e), Load(shift, ZERO), dtype)
+        old = rescale_factor(Load(largest, e), Load(shift, ZERO), dtype)
         scaled = Store(total, e, compute("mul", dtype, Load(total, e), old))
         return [
             scaled,

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import FALSE, TRUE, ZERO, Cond, Int
 from fuser.ir.kernel import Allocate, Buffer, If, Literal, Load, Role, Stmt, Store, Value
-from fuser.lowering.combiners.expressions import Elements, compare, compute, increment, share_of, temporary
-from fuser.lowering.combiners.welford import WelfordStep, once
+from fuser.lowering.combiners.combiner_values import Elements, compare, compute, increment, safe_ratio, temporary
+from fuser.lowering.combiners.welford import WelfordStep, at_first_element
 
 
 def shifted_add(
@@ -42,7 +42,7 @@ def shifted_add(
     stmts = [
         Allocate(value),
         Store(value, ZERO, x),
-        *(once(acc, at, counted) if count_at is ZERO else counted),
+        *(at_first_element(acc, at, counted) if count_at is ZERO else counted),
         *kept,
     ]
     if step.visited_twice:
@@ -56,7 +56,7 @@ def shifted_add(
     ]
 
 
-def unshift(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> list[Stmt]:
+def finish_shifted(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> list[Stmt]:
     """Turn what `shifted_add` made into a mean and a sum of squared differences from it.
 
     f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0.
@@ -146,7 +146,7 @@ def _with_share(step: WelfordStep, elements: Elements, make: Callable[[Int], lis
 
     def share(e: Int) -> Store:
         count = Load(step.count, step.place_of_count(e))
-        return Store(step.fraction, ZERO, share_of(Literal(1.0, dtype), count, dtype))
+        return Store(step.fraction, ZERO, safe_ratio(Literal(1.0, dtype), count, dtype))
 
     if step.count.size.value != 1:
         return elements(lambda e: [share(e), *make(e)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO, Int, equal
 from fuser.ir.kernel import Allocate, Buffer, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
-from fuser.lowering.combiners.expressions import compute, increment, share_of, temporary
+from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.records import record
 
 
@@ -58,12 +58,12 @@ def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[S
     ]
 
 
-def once(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
+def at_first_element(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
     """What is done for all elements of a thread, when the first of them is visited."""
     return stmts if acc[0].size.value == 1 else [If(equal(at, 0), tuple(stmts), role=Role.plain)]
 
 
-def welford_join(
+def welford_combine_common_count(
     acc: tuple[Buffer, ...], at: Int, other: tuple[Value, Value, Load], name: str, step: WelfordStep, lane: Int | None
 ) -> list[Stmt]:
     """`welford_combine` for partials whose counts are in common on both sides: one division for all of them.
@@ -77,12 +77,12 @@ def welford_join(
     total = temporary(f"{name}_n", step.count.dtype)
     other_mean, other_m2, number = other
     if lane is None:
-        share = share_of(Cast(number, real), Load(total, ZERO), real)
+        share = safe_ratio(Cast(number, real), Load(total, ZERO), real)
     else:
         share = compute("div", real, Literal(1.0, real), Cast(IndexValue(lane + 1, DataType.Int), real))
     counted = _counted(step, total, number, share)
     delta, *joined = _element_joined(acc, at, other_mean, other_m2, name, step)
-    return [delta, *once(acc, at, [Allocate(total), *counted]), *joined]
+    return [delta, *at_first_element(acc, at, [Allocate(total), *counted]), *joined]
 
 
 def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
@@ -102,14 +102,14 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         *(Allocate(b) for b in (total, other_count, fraction, delta)),
         Store(other_count, ZERO, nb),
         Store(total, ZERO, increment(count, at, Load(other_count, ZERO))),
-        Store(fraction, ZERO, share_of(Cast(Load(other_count, ZERO), real), Load(total, ZERO), real)),
+        Store(fraction, ZERO, safe_ratio(Cast(Load(other_count, ZERO), real), Load(total, ZERO), real)),
         Store(delta, ZERO, compute("sub", dtype, other_mean, Load(mean, at))),
         *_moved(acc, at, change, Load(fraction, ZERO), compute("add", real, other_m2, gain)),
         Store(count, at, Load(total, ZERO)),
     ]
 
 
-class CommonJoin:
+class CommonCountCombine:
     """`welford_combine` for triples of arrays whose elements have one count in common on each side.
 
     `counted` comes first, once; then `element` for each element.
@@ -127,7 +127,7 @@ class CommonJoin:
         total = temporary(f"{self._name}_n", step.count.dtype)
         other_count = temporary(f"{self._name}_nb", step.count.dtype)
         number = Load(other_count, ZERO)
-        share = share_of(Cast(number, real), Load(total, ZERO), real)
+        share = safe_ratio(Cast(number, real), Load(total, ZERO), real)
         return [
             *(Allocate(b) for b in (total, other_count, step.fraction, step.weight)),
             Store(other_count, ZERO, other),

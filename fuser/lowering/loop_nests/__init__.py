@@ -3,16 +3,16 @@
 Imports of lowering/: combiners/, memory/ (asynchronous copies), predicates/ (prefixes of tests), context.py,
 fresh_numbers.py.
 
-`NestBuilder` is layers, each a class over the one below:
+`NestBuilder` is a chain of classes, one per file, each derived from the one below it:
 
     build_loop_nests.py  the pass; exprs in order, and the loops that they share
     nest_statements.py   the statement of an expr: stored, folded into a scan, added to the partials of a reduction
     nest_vectors.py      vector accesses (their width is checked here), and displaced reads
     nest_storage.py      registers and buffers of intermediates and of partial results
-    nest_statistics.py   the sums of a thread for statistics, and when means and squares are computed from them
+    nest_welford.py      a thread's sums for statistics (Welford), and when means and squares are computed from them
     nest_values.py       the value of an expr at the current loops, and its reads
     nest_predicates.py   the offset of an element, and the tests around a statement
-    nest_state.py        storage and partial results so far
+    nest_state.py        base class: storage and partial results so far
 
 What they use:
 

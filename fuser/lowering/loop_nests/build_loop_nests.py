@@ -25,7 +25,7 @@ from fuser.ir.integers import ONE, ZERO, Symbol, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.lowering.context import is_argument, made_from
+from fuser.lowering.context import is_argument, is_derived_from
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Nest, is_one
 from fuser.lowering.loop_nests.nest_statements import NestStatements
@@ -45,7 +45,7 @@ class LoweredBody:
     scalars: dict[str, DataType] = field(default_factory=dict)
     cooperative: bool = False
     # Device-memory tensors that some blocks write and others read.
-    crossing: frozenset[str] = frozenset()
+    shared_across_blocks: frozenset[str] = frozenset()
     # Outputs that may share the storage of the input they alias.
     in_place: tuple[str, ...] = ()
 
@@ -61,15 +61,14 @@ class NestBuilder(NestStatements):
         body = [*phases, *body]
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
-        cooperative = self.cooperative or bool(self.crossing)
+        cooperative = self.cooperative or bool(self.shared_across_blocks)
         if cooperative and self.builder.cluster:
             raise SchedulingError(
                 f"blocks wait for the whole grid, because {self._crossing_reason()}, and stand in clusters: "
                 "a kernel does one or the other"
             )
-        return LoweredBody(
-            tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, frozenset(self.crossing)
-        )
+        shared = frozenset(self.shared_across_blocks)
+        return LoweredBody(tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, shared)
 
     def _check_parts_of_rows(self) -> None:
         """Where rows are cut at aligned places, each at its own, a value per place of a part belongs to one row."""
@@ -77,7 +76,7 @@ class NestBuilder(NestStatements):
         for split in splits:
             for leader in self.exprs:
                 kept = self._kept_loops(leader)
-                places = [g for g in kept if made_from(g, split.outer) or made_from(g, split.inner)]
+                places = [g for g in kept if is_derived_from(g, split.outer) or is_derived_from(g, split.inner)]
                 known = Indexer(self.graph, dict.fromkeys(kept, _ANYWHERE), rows=self._rows_of)
                 if not places or known.knows_row(split):
                     continue
@@ -95,8 +94,8 @@ class NestBuilder(NestStatements):
         return [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
 
     def _crossing_reason(self) -> str:
-        if self.crossing:
-            return f"{min(self.crossing)} is written by some and read by others"
+        if self.shared_across_blocks:
+            return f"{min(self.shared_across_blocks)} is written by some and read by others"
         leader = next(name for name, spread in self.grid_broadcast.items() if spread)
         return f"all of them need {leader}, which is reduced across them"
 

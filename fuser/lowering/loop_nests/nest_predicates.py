@@ -16,7 +16,7 @@ from fuser.ir.integers import ONE, ZERO, Compare, Cond, Int, Symbol, all_of, con
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
 from fuser.ir.kernel import Buffer, If, Role, Stmt
 from fuser.ir.proofs import Claim, Relation, Term
-from fuser.lowering.context import Storage, is_shared_by, stored_axes
+from fuser.lowering.context import TensorLayout, is_shared_by, stored_axes
 from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import NestState, is_one
@@ -177,14 +177,14 @@ class NestPredicates(NestState):
         return [If(condition, tuple(stmts), role=role)]
 
     def _guarded(
-        self, stmts: list[Stmt], indexer: Indexer, loops: Sequence[Group], leader: str, target: Storage
+        self, stmts: list[Stmt], indexer: Indexer, loops: Sequence[Group], leader: str, target: TensorLayout
     ) -> list[Stmt]:
         """Predicates, and for memory that several threads share, the test that lets one of the holders write."""
         owner = self._owner_condition(leader, target, indexer)
         stmts = self._predicated(stmts, owner, Role.owner)
         return self._predicated(stmts, self._predicates(leader, loops, indexer))
 
-    def _owner_condition(self, leader: str, target: Storage, indexer: Indexer) -> Cond:
+    def _owner_condition(self, leader: str, target: TensorLayout, indexer: Indexer) -> Cond:
         state = self.context.state(leader)
         memory = target.buffer.memory
         spread: set[ParallelType] = set()
@@ -207,7 +207,7 @@ class NestPredicates(NestState):
         return all_of(*conds)
 
 
-def hardest(test: Cond, index: Symbol, count: int) -> Cond:
+def strongest_test(test: Cond, index: Symbol, count: int) -> Cond:
     """A test that holds for all values of `index` below `count` if it holds: the test at the first or the last of them."""
     if isinstance(test, Compare) and test.kind == ">=":
         step = test.operand.substitute({index: index + 1}) - test.operand
@@ -218,7 +218,7 @@ def hardest(test: Cond, index: Symbol, count: int) -> Cond:
     return all_of(*(test.substitute({index: k}) for k in range(count)))
 
 
-def easiest_of(test: Cond, index: Symbol, count: int) -> Cond | None:
+def weakest_test(test: Cond, index: Symbol, count: int) -> Cond | None:
     """A test that holds if the test holds for any value of `index` below `count`, which are those up to some, or from some on;
     None where that is not known. If the easiest of both kinds hold, and an extent lies between, so does some value."""
     if not isinstance(test, Compare) or test.kind != ">=":

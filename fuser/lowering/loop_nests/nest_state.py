@@ -16,9 +16,9 @@ from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, t
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
-from fuser.lowering.combiners.exp_sum import HeldGroup
+from fuser.lowering.combiners.exp_sum import FoldBuffer
 from fuser.lowering.combiners.welford import WelfordStep
-from fuser.lowering.context import LoweringContext, Storage, is_argument
+from fuser.lowering.context import LoweringContext, TensorLayout, is_argument
 from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.loop_nests.scan_nests import ScanNest, plan_scan
 from fuser.records import record
@@ -46,7 +46,7 @@ class Accumulator:
     axes: tuple[tuple[Group, Int], ...]
     last_block: Symbol | None = None
     step: WelfordStep | None = None
-    group: HeldGroup | None = None
+    group: FoldBuffer | None = None
 
 
 class NestState:
@@ -59,7 +59,7 @@ class NestState:
         self.graph = context.graph
         self.exprs: dict[str, TensorExpr] = {tensor_outputs(e)[0].name: e for e in self.builder.exprs}
         self.leaders = self.sharing.leader
-        self.storage: dict[str, Storage] = {}
+        self.storage: dict[str, TensorLayout] = {}
         self.accumulators: dict[str, Accumulator] = {}
         self.scans: dict[str, ScanNest] = {
             name: plan_scan(context, e) for name, e in self.exprs.items() if isinstance(e, Scan)
@@ -69,7 +69,7 @@ class NestState:
         self.scalars: dict[str, DataType] = {}
         self.shared_reads: dict[str, bool] = {}
         self.cooperative = False
-        self.crossing: set[str] = set()
+        self.shared_across_blocks: set[str] = set()
         # Numbers for the names of temporaries and of indices.
         self._next = FreshNumbers()
         self._aligned_rows: dict[GroupSplit, tuple[Sequence[tuple[Group, Int]], Int]] = {}

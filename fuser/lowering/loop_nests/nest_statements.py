@@ -22,16 +22,16 @@ from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import AsyncCopy, Buffer, Call, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
-from fuser.lowering.combiners.exp_sum import HeldGroup, exp_sum_combine, exp_sum_element
+from fuser.lowering.combiners.exp_sum import FoldBuffer, exp_sum_combine, exp_sum_element
 from fuser.lowering.combiners.shifted_sums import shifted_add
-from fuser.lowering.combiners.welford import welford_add, welford_combine, welford_join
+from fuser.lowering.combiners.welford import welford_add, welford_combine, welford_combine_common_count
 from fuser.lowering.loop_nests.displaced_reads import result_index
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_vectors import NestVectors
 from fuser.lowering.loop_nests.scan_nests import ScanNest
 from fuser.lowering.memory.pipeline_copies import async_copy
-from fuser.lowering.predicates.hoisted_tests import is_prefix
+from fuser.lowering.predicates.hoisted_tests import holds_for_smaller
 
 
 class NestStatements(NestVectors):
@@ -138,7 +138,9 @@ class NestStatements(NestVectors):
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
         lane = self._lane(leader, expr, indexer)
         mean, m2, _ = other
-        return welford_join(accumulator.buffers, offset, (mean, m2, Load(source.count, ZERO)), name, step, lane)
+        return welford_combine_common_count(
+            accumulator.buffers, offset, (mean, m2, Load(source.count, ZERO)), name, step, lane
+        )
 
     def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
         """A necessary condition for the value at hand to be the first that a thread sees.
@@ -152,7 +154,7 @@ class NestStatements(NestVectors):
             if (
                 isinstance(index, Symbol)
                 and index in self._unrolled
-                and all(index not in test.symbols or is_prefix(test, index) for test in tests)
+                and all(index not in test.symbols or holds_for_smaller(test, index) for test in tests)
             ):
                 found.append(equal(index, 0))
         return all_of(*found)
@@ -166,7 +168,7 @@ class NestStatements(NestVectors):
             return exp_sum_element(accumulator.buffers, offset, x, name)
         return [self._kept_value(group, expr.input, x, indexer)]
 
-    def _kept_value(self, group: HeldGroup, t: Tensor, x: Value, indexer: Indexer) -> Stmt:
+    def _kept_value(self, group: FoldBuffer, t: Tensor, x: Value, indexer: Indexer) -> Stmt:
         """The store of a value of `t` that a thread collects."""
         at = self._offset(indexer, group.axes, t)
         self._check_register_index(group.values, at, t)

@@ -16,15 +16,15 @@ from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS
 from fuser.ir.user_names import extent_text, value_name
-from fuser.lowering.combiners.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
-from fuser.lowering.combiners.shifted_sums import unshift
-from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.combiners.exp_sum import MAX_GROUP, FoldBuffer, exp_sum_complete, exp_sum_group
+from fuser.lowering.combiners.shifted_sums import finish_shifted
+from fuser.lowering.context import TensorLayout, is_argument, local_layout
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
-from fuser.lowering.loop_nests.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
+from fuser.lowering.loop_nests.nest_welford import MAX_REGISTER_ELEMENTS, NestWelford, accumulator_dtype
 from fuser.lowering.loop_nests.scan_nests import ScanNest
 
 
-class NestStorage(NestStatistics):
+class NestStorage(NestWelford):
     """What stands before and after the loops of an expr."""
 
     def _open(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
@@ -73,9 +73,9 @@ class NestStorage(NestStatistics):
         ):
             index = [o.name for o in tensor_outputs(self.exprs[leader])].index(t.name)
             if accumulator.buffers[index].dtype is t.dtype:
-                self.storage[t.name] = Storage(t, accumulator.buffers[index], accumulator.axes)
+                self.storage[t.name] = TensorLayout(t, accumulator.buffers[index], accumulator.axes)
                 return
-        storage = local_storage(self.context, t, state.memory)
+        storage = local_layout(self.context, t, state.memory)
         size = storage.buffer.size
         if state.memory is MemoryType.local and (not size.is_const or size.value > MAX_REGISTER_ELEMENTS):
             raise SchedulingError(
@@ -114,7 +114,7 @@ class NestStorage(NestStatistics):
         accumulator.group = self._held_group(leader, accumulator)
         return accumulator
 
-    def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
+    def _held_group(self, leader: str, accumulator: Accumulator) -> FoldBuffer | None:
         """The innermost loops whose values a thread can hold: of an ExpSum, and of a Welford whose values nothing else holds.
 
         None where that is one value, or a partial to join.
@@ -129,7 +129,7 @@ class NestStorage(NestStatistics):
                 axes.append((group, const(running)))
                 running *= group.extent.value
         values = Buffer(f"{leader}_values", accumulator.buffers[0].dtype, MemoryType.local, const(running))
-        return HeldGroup(start, values, tuple(axes), kept)
+        return FoldBuffer(start, values, tuple(axes), kept)
 
     def _group_depth(self, leader: str) -> int | None:
         """Depth of the loops whose values are held: before an ExpSum folds them, not of those over nothing; until a Welford has
@@ -216,7 +216,7 @@ class NestStorage(NestStatistics):
             if step.visited_twice:
                 stmts += self._deviations(leader, accumulator, nest)
             else:
-                stmts += unshift(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
+                stmts += finish_shifted(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
@@ -303,7 +303,7 @@ class NestStorage(NestStatistics):
         )
 
     def _store_result(
-        self, leader: str, t: Tensor, target: Storage, accumulator: Accumulator, partial: Buffer, nest: Nest
+        self, leader: str, t: Tensor, target: TensorLayout, accumulator: Accumulator, partial: Buffer, nest: Nest
     ) -> list[Stmt]:
         """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
         state = self.context.state(leader)

@@ -47,7 +47,7 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.context import Storage, global_storage, is_shared_by, row_major_axes
+from fuser.lowering.context import TensorLayout, global_layout, is_shared_by, row_major_axes
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates
 from fuser.lowering.loop_nests.nest_state import is_one
@@ -59,11 +59,11 @@ LEVEL_2 = CacheOp["global"]
 class NestValues(NestPredicates):
     """Operands and the arithmetic on them."""
 
-    def _target(self, t: Tensor) -> Storage:
+    def _target(self, t: Tensor) -> TensorLayout:
         found = self.storage.get(t.name)
         return found if found is not None else self._argument_storage(t)
 
-    def _argument_storage(self, t: Tensor) -> Storage:
+    def _argument_storage(self, t: Tensor) -> TensorLayout:
         found = self.storage.get(t.name)
         if found is None:
             # What the strides span, not the number of elements: rows may be padded.
@@ -72,7 +72,7 @@ class NestValues(NestPredicates):
             for i, d in enumerate(t.visible):
                 size = size + (self.graph.group(d).extent - 1) * strides[i]
             buffer = Buffer(t.name, t.dtype, self.context.state(t.name).memory, size, t.name)
-            found = global_storage(self.context, t, buffer)
+            found = global_layout(self.context, t, buffer)
             self.storage[t.name] = found
             self.arguments[t.name] = buffer
         return found
@@ -136,7 +136,7 @@ class NestValues(NestPredicates):
         self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
         crosses = any(p.is_grid and not self._is_last_block_only(leader, p) for p in others)
         if crosses:
-            self.crossing.add(t.name)
+            self.shared_across_blocks.add(t.name)
         return crosses
 
     def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:

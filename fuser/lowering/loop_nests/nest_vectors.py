@@ -35,10 +35,10 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import REDUCTIONS
 from fuser.ir.user_names import value_name
-from fuser.lowering.context import Storage
+from fuser.lowering.context import TensorLayout
 from fuser.lowering.loop_nests.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_predicates import easiest_of, hardest, inexact_splits
+from fuser.lowering.loop_nests.nest_predicates import inexact_splits, strongest_test, weakest_test
 from fuser.lowering.loop_nests.nest_state import Nest
 from fuser.lowering.loop_nests.nest_storage import NestStorage
 from fuser.lowering.loop_nests.nest_values import LEVEL_2
@@ -124,7 +124,7 @@ class NestVectors(NestStorage):
         return list(outside) if inside is FALSE else [If(inside, (move,), outside)]
 
     def _vector_move(
-        self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]
+        self, leader: str, expr: TensorExpr, target: TensorLayout, nest: Nest, loops: list[Group]
     ) -> list[Stmt]:
         """One wide access for the copy inside a vectorized axis."""
         assert nest.vector is not None
@@ -270,13 +270,13 @@ class NestVectors(NestStorage):
             stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]
             unroll = source[0].is_register
         single: Stmt = For(element, ZERO, const(width), ONE, tuple(stmts), unroll=unroll)
-        is_whole = all_of(*(hardest(test, lane, width) for test in own)) if whole else FALSE
+        is_whole = all_of(*(strongest_test(test, lane, width) for test in own)) if whole else FALSE
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
         return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
 
-    def _is_only_read(self, tensor: Tensor, source: Storage) -> bool:
+    def _is_only_read(self, tensor: Tensor, source: TensorLayout) -> bool:
         """Whether a tensor is an input that the kernel does not write."""
         if not source.buffer.is_global or tensor.name not in self.builder.input_names:
             return False
@@ -293,9 +293,9 @@ class NestVectors(NestStorage):
         lane, width = nest.vector
         tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
         own = [test for test in tests if lane in test.symbols]
-        easiest = [e for e in (easiest_of(test, lane, width) for test in own) if e is not None]
+        easiest = [e for e in (weakest_test(test, lane, width) for test in own) if e is not None]
         # A row that is shorter than a vector has no whole one.
-        if not own or len(easiest) < len(own) or all_of(*(hardest(test, lane, width) for test in own)) is FALSE:
+        if not own or len(easiest) < len(own) or all_of(*(strongest_test(test, lane, width) for test in own)) is FALSE:
             return None
         match move:
             case VectorMove():

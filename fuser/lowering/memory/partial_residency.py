@@ -38,20 +38,20 @@ from fuser.lowering.kernel_rewrites import map_body, substitute_buffers
 def partial_residency(
     body: tuple[Stmt, ...],
     kept: Sequence[KeptIterations],
-    private: set[str],
+    thread_private: set[str],
     threads: Mapping[ParallelType, Symbol],
     sizes: Mapping[ParallelType, Int],
 ) -> tuple[Stmt, ...]:
-    """Keep what the schedule asks for; the names of the buffers made are added to `private`.
+    """Keep what the schedule asks for; the names of the buffers made are added to `thread_private`.
 
     Raises SchedulingError where two loops do not load the same in opposite order, in wide accesses.
     """
     for wanted in kept:
-        body = _Keeper(body, wanted, threads, sizes).run(private)
+        body = _PartialResidency(body, wanted, threads, sizes).rewrite_body(thread_private)
     return body
 
 
-class _Keeper:
+class _PartialResidency:
     def __init__(
         self,
         body: tuple[Stmt, ...],
@@ -68,7 +68,7 @@ class _Keeper:
             self.thread = self.thread * sizes[p] + threads[p]
             self.block = self.block * sizes[p]
 
-    def run(self, private: set[str]) -> tuple[Stmt, ...]:
+    def rewrite_body(self, thread_private: set[str]) -> tuple[Stmt, ...]:
         """The body with what is wanted."""
         wanted = self.wanted
         first, filled = self._loop(wanted.name)
@@ -115,7 +115,7 @@ class _Keeper:
         changed = {first: _replaced(first, filled, fill), again: _replaced(again, emptied, refill)}
         made: list[Stmt] = []
         if wanted.iterations:
-            private.add(room.name)
+            thread_private.add(room.name)
             made.append(Allocate(room))
         if own:
             # One array for both: two would hold registers twice, for the second loop as a whole.

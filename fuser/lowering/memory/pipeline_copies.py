@@ -11,7 +11,7 @@ One buffer serves all iterations: the last loop that reads x starts the copy of 
 that what follows in this iteration, the stores above all, and what comes first in the next one overlap with the copies. Where
 copies are two iterations ahead there are two buffers, and the whole next iteration overlaps with the copies. No barrier is
 needed, because each thread reads only what it copied itself. Where the first and the last loop that read x have the same
-iterations, the first loop waits for one piece after the other (copy_pieces.py).
+iterations, the first loop waits for one piece after the other (copy_groups.py).
 
 Stands before collectives are expanded: loops are those of loop nests, and fills are in the same list as what reads them.
 """
@@ -43,15 +43,15 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import map_body, substitute_buffers, substitute_symbols
-from fuser.lowering.memory.copy_pieces import (
+from fuser.lowering.memory.copy_groups import (
+    count_copy_groups,
     filled_by,
-    fused,
-    in_one_loop,
-    in_pieces,
-    pieces_of,
+    fuse_copies_into_reader,
+    merge_fill_loops,
+    pipeline_copy_groups,
     reads,
     reads_itself,
-    wait_in_pieces,
+    with_group_waits,
 )
 
 _BYTES = (4, 8, 16)
@@ -75,14 +75,14 @@ def pipeline_copies(
     body: tuple[Stmt, ...],
     wanted: AbstractSet[str],
     required: AbstractSet[str],
-    private: AbstractSet[str],
+    thread_private: AbstractSet[str],
     asked: AbstractSet[str] = frozenset(),
     twice: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next iteration where a loop allows that.
 
-    `private`: buffers of which each thread reads only what it wrote. `twice`: wanted tensors that get two buffers and are
-    copied two iterations ahead, if all tensors that a loop copies are among them. `asked`: tensors to be copied
+    `thread_private`: buffers of which each thread reads only what it wrote. `twice`: wanted tensors that get two buffers and
+    are copied two iterations ahead, if all tensors that a loop copies are among them. `asked`: tensors to be copied
     asynchronously. Comments at the top of the kernel name the tensors of `asked` that loop nests copy otherwise, and those
     `wanted` that are not copied ahead. Raises SchedulingError for one of the tensors `required` whose copies cannot be
     started ahead.
@@ -95,16 +95,16 @@ def pipeline_copies(
     ]
     if not copied:
         return (*notes, *body)
-    recycler = _Recycler({b for b in copied if b.name in wanted and b.name in private}, twice)
-    body = recycler.body(body)
-    missing = sorted(b.name for b in copied if b.name in required and b not in recycler.done)
+    pipeliner = _CopyPipeliner({b for b in copied if b.name in wanted and b.name in thread_private}, twice)
+    body = pipeliner.rewrite_body(body)
+    missing = sorted(b.name for b in copied if b.name in required and b not in pipeliner.done)
     if missing:
         raise SchedulingError(
             f"{missing[0]} cannot be copied an iteration ahead: no serial loop fills it, or threads read what others copied"
         )
-    body, split = wait_in_pieces(body, recycler.wanted - recycler.done)
-    done = recycler.done | split
-    body = _Waits(copied - done).list(body)
+    body, split = pipeline_copy_groups(body, pipeliner.wanted - pipeliner.done)
+    done = pipeliner.done | split
+    body = _Waits(copied - done).rewrite_body(body)
     left = sorted(b.name for b in copied - done if b.name in wanted)
     reason = "no serial loop fills it, or threads read what others copied"
     return (*notes, *(Comment(f"{name} is not copied an iteration ahead: {reason}") for name in left), *body)
@@ -119,7 +119,7 @@ class _Waits:
     def __init__(self, tracked: AbstractSet[Buffer]) -> None:
         self.tracked = tracked
 
-    def list(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list that no copy is under way before, nor after."""
         out: list[Stmt] = []
         pending: list[frozenset[Buffer]] = []
@@ -149,9 +149,9 @@ class _Waits:
     def _inside(self, stmt: Stmt) -> Stmt:
         match stmt:
             case For():
-                return replace(stmt, body=self.list(stmt.body))
+                return replace(stmt, body=self.rewrite_body(stmt.body))
             case If():
-                return If(stmt.condition, self.list(stmt.then), self.list(stmt.orelse), stmt.role)
+                return If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
             case _:
                 return stmt
 
@@ -165,7 +165,7 @@ class _Waits:
 # --- the next iteration ---------------------------------------------------------------------------------------------
 
 
-class _Recycler:
+class _CopyPipeliner:
     """Starts the copies to the buffers `wanted` an iteration ahead, or two; `done` are those for which that was possible."""
 
     def __init__(self, wanted: AbstractSet[Buffer], twice: AbstractSet[str]) -> None:
@@ -173,7 +173,7 @@ class _Recycler:
         self.twice = twice
         self.done: set[Buffer] = set()
 
-    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list with its loops rewritten."""
         if not self.wanted:
             return tuple(stmts)
@@ -183,7 +183,9 @@ class _Recycler:
                 case For():
                     result += self._loop(stmt)
                 case If():
-                    result.append(If(stmt.condition, self.body(stmt.then), self.body(stmt.orelse), stmt.role))
+                    result.append(
+                        If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
+                    )
                 case _:
                     result.append(stmt)
         return tuple(result)
@@ -198,7 +200,7 @@ class _Recycler:
         last = {b: max((k for k, s in enumerate(loop.body) if reads(s, b)), default=-1) for b in fills}
         fills = {b: s for b, s in fills.items() if last[b] >= 0}
         if not fills or loop.unroll:
-            return [replace(loop, body=self.body(loop.body))]
+            return [replace(loop, body=self.rewrite_body(loop.body))]
         self.done.update(fills)
         # Of a single iteration there is no second one to begin with.
         is_single = less(loop.start + loop.step, loop.stop) is FALSE
@@ -209,8 +211,8 @@ class _Recycler:
         opens = min(k for k, s in enumerate(loop.body) if any(reads(s, b) for b in fills))
         closes = max(last[b] for b in fills)
         # A piece of the row is a group of its own where every piece is first read, and read for the last time, in order.
-        pieces = pieces_of(loop.body[opens], fills) if min(last.values()) == closes > opens else 0
-        if not pieces_of(loop.body[closes], fills):
+        pieces = count_copy_groups(loop.body[opens], fills) if min(last.values()) == closes > opens else 0
+        if not count_copy_groups(loop.body[closes], fills):
             pieces = 0
         first: tuple[Stmt, ...] = ()
         for iteration in range(ahead):
@@ -218,7 +220,7 @@ class _Recycler:
             begun = substitute_symbols(tuple(fills.values()), {loop.symbol: at})
             if iteration:
                 begun = tuple(_tested(s, less(at, loop.stop)) for s in begun)
-            begun = in_one_loop(begun) if pieces else (*begun, AsyncCommit())
+            begun = merge_fill_loops(begun) if pieces else (*begun, AsyncCommit())
             first += _placed(begun, fills, iteration) if ahead > 1 else begun
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
@@ -232,14 +234,14 @@ class _Recycler:
                 # each piece are faster (H200: softmax bf16 64x1048576 83.5 us, in three parts 84.4; f32 439x128256 146.3,
                 # in two 150.5).
                 has_both = any(isinstance(s, If) and s.orelse for s in walk((stmt,)))
-                inner += in_pieces(stmt, pieces, names, (ahead - 1) * pieces, is_long=has_both)
+                inner += with_group_waits(stmt, pieces, names, (ahead - 1) * pieces, is_long=has_both)
                 continue
             if k == opens:
                 inner.append(AsyncWait(ahead - 1, f"{names} is there"))
             # No copy is written for an iteration that there never is: its places may lie outside of the input.
             for b in (b for b in fills if last[b] == k and is_next is not FALSE):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
-                both = fused(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
+                both = fuse_copies_into_reader(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
                 if both is not None:
                     stmt = both
                 else:

@@ -36,7 +36,7 @@ def prefetch_loads(
         return body
     written = {buffer for s in walk(body) for buffer, _ in stmt_writes(s)}
     prefetcher = _Prefetcher(wanted, written)
-    result = prefetcher.body(body)
+    result = prefetcher.rewrite_body(body)
     missing = sorted(required - prefetcher.done)
     if missing:
         raise SchedulingError(
@@ -55,7 +55,7 @@ class _Prefetcher:
         self.written = written
         self.done: set[str] = set()
 
-    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list with its loops rewritten."""
         result: list[Stmt] = []
         for stmt in stmts:
@@ -63,7 +63,9 @@ class _Prefetcher:
                 case For():
                     result += self._loop(stmt)
                 case If():
-                    result.append(If(stmt.condition, self.body(stmt.then), self.body(stmt.orelse), stmt.role))
+                    result.append(
+                        If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
+                    )
                 case _:
                     result.append(stmt)
         return tuple(result)
@@ -73,7 +75,7 @@ class _Prefetcher:
         found = [f for f in filled if f is not None]
         declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}
         if not found or loop.unroll or not declared.issuperset(found):
-            return [replace(loop, body=self.body(loop.body))]
+            return [replace(loop, body=self.rewrite_body(loop.body))]
         ahead = {b: Buffer(f"{b.name}_next", b.dtype, b.memory, b.size, b.tensor) for b in found}
         self.done.update(b.name for b in found)
         loads = tuple(s for s, f in zip(loop.body, filled, strict=True) if f is not None)
@@ -89,7 +91,7 @@ class _Prefetcher:
             for s, f in zip(loop.body, filled, strict=True)
             if f is None and not (isinstance(s, Allocate) and s.buffer in ahead)
         ]
-        return [*(Allocate(b) for b in ahead.values()), *first, replace(loop, body=(*inner, *self.body(rest)))]
+        return [*(Allocate(b) for b in ahead.values()), *first, replace(loop, body=(*inner, *self.rewrite_body(rest)))]
 
     def _filled(self, stmt: Stmt) -> Buffer | None:
         """The wanted array that a statement does nothing but fill, or None."""

@@ -37,12 +37,12 @@ def is_read_first(
     after           the loop that must have come to another iteration for a store to be to the element; None: any may be
     needs_barrier   whether the store is another thread's: a block barrier must follow the read
     """
-    ways = _Ways(read, writes, after, needs_barrier)
+    ways = _Paths(read, writes, after, needs_barrier)
     ways.walk(body, frozenset())
     return ways.are_done
 
 
-class _Ways:
+class _Paths:
     """Follows all ways from a read on, and asks at every store whether the read is done by then."""
 
     def __init__(self, read: Stmt, writes: frozenset[Stmt], after: Symbol | None, needs_barrier: bool) -> None:

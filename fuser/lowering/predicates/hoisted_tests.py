@@ -10,7 +10,7 @@ from fuser.ir.proofs import Claim, ProofLog
 from fuser.lowering.kernel_rewrites import map_body
 
 
-def is_prefix(condition: Cond, index: Symbol) -> bool:
+def holds_for_smaller(condition: Cond, index: Symbol) -> bool:
     """Whether a test that holds at some value of `index` is known to hold at all smaller ones."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
         return False
@@ -37,7 +37,7 @@ def drop_tests(body: tuple[Stmt, ...], passed: Collection[Cond]) -> tuple[Stmt, 
     return map_body(body, drop)
 
 
-def claim_passed(proofs: ProofLog | None, origin: str, what: str, given: Mapping[Cond, Cond]) -> None:
+def log_implied_tests(proofs: ProofLog | None, origin: str, what: str, given: Mapping[Cond, Cond]) -> None:
     """Tell `proofs` that each test holds where the condition holds that is given for it."""
     if proofs is None:
         return

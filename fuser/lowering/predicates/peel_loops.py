@@ -17,7 +17,7 @@ from fuser.ir.kernel import For, If, Stmt, walk
 from fuser.ir.proofs import ProofLog
 from fuser.ir.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
-from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
+from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 
 LEAST_ITERATIONS = 3
 """Iterations of a loop of which most lose their tests when the last is taken out."""
@@ -54,14 +54,14 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
         part
         for part in predicate_parts(loop.body)
         if loop.symbol in part.symbols
-        and is_prefix(part, loop.symbol)
+        and holds_for_smaller(part, loop.symbol)
         and part.substitute({loop.symbol: before}) is TRUE
     }
     if not passed:
         return [loop]
     last = const(iterations[-1])
     given = less(loop.symbol, last)
-    claim_passed(proofs, "peel_loops", "test of all iterations but the last", dict.fromkeys(passed, given))
+    log_implied_tests(proofs, "peel_loops", "test of all iterations but the last", dict.fromkeys(passed, given))
     ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
     return [
         replace(loop, stop=last, body=drop_tests(loop.body, passed)),

@@ -20,7 +20,7 @@ from fuser.ir.kernel import For, If, Role, Stmt, walk
 from fuser.ir.proofs import ProofLog
 from fuser.ir.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body
-from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix
+from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests
 
 _MOST_ITERATIONS = 64
 
@@ -63,7 +63,7 @@ def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
             hoisted[part] = last
     if not hoisted or all_of(*hoisted.values()) is FALSE:
         return each
-    claim_passed(proofs, "unswitch_loops", "hoisted test", hoisted)
+    log_implied_tests(proofs, "unswitch_loops", "hoisted test", hoisted)
     return If(all_of(*hoisted.values()), drop_tests((loop,), hoisted), (each,), role=Role.unswitch)
 
 
@@ -90,7 +90,7 @@ def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
         loop = loops[s]
         if (loop.start.symbols | loop.stop.symbols) & loops.keys():
             return None
-        if is_prefix(condition, s):
+        if holds_for_smaller(condition, s):
             values[s] = loop.stop - 1
         elif _is_suffix(condition, s):
             values[s] = loop.start

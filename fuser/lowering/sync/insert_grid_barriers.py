@@ -1,6 +1,6 @@
 """Insert the waits of the whole grid that accesses to device memory need, and no others.
 
-Before: statements that pass values from block to block through device memory (`crossing`), without waits.
+Before: statements that pass values from block to block through device memory (`shared_across_blocks`), without waits.
 After:  between two accesses of the same tensor by different blocks, one of them a write, there is a GridBarrier on every path.
 
 A pair is found, and its barrier placed, as insert_syncs does it for the threads of a block: right before the second access, so
@@ -21,18 +21,18 @@ from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import THREAD_SYMBOLS, Buffer, For, GridBarrier, If, Stmt
-from fuser.lowering.sync.insert_syncs import Level, insert_barriers
+from fuser.lowering.sync.insert_syncs import SyncScope, insert_barriers
 
 _POSITIONS = frozenset(THREAD_SYMBOLS[p].name for p in THREAD_TYPES)
 
 
-def insert_grid_barriers(body: tuple[Stmt, ...], crossing: AbstractSet[str]) -> tuple[Stmt, ...]:
-    """Add barriers. `crossing`: names of device-memory buffers that some blocks write and others read."""
-    if not crossing:
+def insert_grid_barriers(body: tuple[Stmt, ...], shared_across_blocks: AbstractSet[str]) -> tuple[Stmt, ...]:
+    """Add barriers. `shared_across_blocks`: names of device-memory buffers that some blocks write and others read."""
+    if not shared_across_blocks:
         return body
 
     def memory(buffer: Buffer) -> object | None:
-        return buffer if buffer.is_global and buffer.name in crossing else None
+        return buffer if buffer.is_global and buffer.name in shared_across_blocks else None
 
     def refused(what: str) -> Exception:
         return SchedulingError(
@@ -43,7 +43,7 @@ def insert_grid_barriers(body: tuple[Stmt, ...], crossing: AbstractSet[str]) -> 
     def make(reason: str) -> Stmt:
         return GridBarrier(ZERO, ZERO, reason)
 
-    made = insert_barriers(body, Level(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
+    made = insert_barriers(body, SyncScope(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
     return _numbered(made, ZERO, count_grid_barriers(made))
 
 

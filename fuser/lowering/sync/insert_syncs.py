@@ -43,11 +43,11 @@ _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
 
 
 @record
-class Level:
+class SyncScope:
     """A synchronisation scope (the threads of a block, or the blocks of the grid) and its barrier. Its members are these
     threads or blocks.
 
-    memory      alias class of a buffer; None for buffers that one member alone accesses
+    alias_key   equal for buffers that may alias; None for buffers that one member alone accesses
     private     names of buffers whose elements are written and read by the same member
     barriers    the statements that synchronise the members
     make        a barrier, with a reason as its comment
@@ -55,7 +55,7 @@ class Level:
     refused     the error for a barrier that would be placed in such a body
     """
 
-    memory: Callable[[Buffer], object | None]
+    alias_key: Callable[[Buffer], object | None]
     private: AbstractSet[str]
     barriers: tuple[type[Stmt], ...]
     make: Callable[[str], Stmt]
@@ -65,9 +65,9 @@ class Level:
 
 @record
 class Access:
-    """One access; `memory` is what two buffers at one place share."""
+    """One access; `alias_key`: see `SyncScope`."""
 
-    memory: object
+    alias_key: object
     buffer: Buffer
     is_write: bool
 
@@ -85,17 +85,17 @@ class _Flow:
 def insert_syncs(
     body: tuple[Stmt, ...],
     offsets: Mapping[str, Int],
-    private: AbstractSet[str],
-    exchanged: AbstractSet[str],
+    thread_private: AbstractSet[str],
+    shared_within_block: AbstractSet[str],
     *,
     one_thread: bool = False,
 ) -> tuple[Stmt, ...]:
     """Add barriers.
 
     offsets     place of each shared buffer
-    private     names of shared buffers whose elements never cross threads
-    exchanged   names of device-memory buffers through which threads of one block pass values
-    one_thread  a block has a single thread: nothing is exchanged
+    thread_private       names of shared buffers each of whose elements one thread alone accesses
+    shared_within_block  names of global-memory buffers through which threads of one block pass values
+    one_thread           a block has a single thread: no values are passed
     """
     if one_thread:
         return body
@@ -103,7 +103,7 @@ def insert_syncs(
     def memory(buffer: Buffer) -> object | None:
         if buffer.is_shared:
             return offsets[buffer.name]
-        return buffer if buffer.is_global and buffer.name in exchanged else None
+        return buffer if buffer.is_global and buffer.name in shared_within_block else None
 
     def refused(what: str) -> Exception:
         message = f"a barrier would be needed inside divergent control flow: {what}"
@@ -114,31 +114,33 @@ def insert_syncs(
 
     # A cluster barrier orders what is before its first half, ClusterArrive. Of the one at the start of a kernel the second
     # half comes much later.
-    return insert_barriers(body, Level(memory, private, (BlockBarrier, ClusterArrive), BlockBarrier, diverges, refused))
+    return insert_barriers(
+        body, SyncScope(memory, thread_private, (BlockBarrier, ClusterArrive), BlockBarrier, diverges, refused)
+    )
 
 
-def insert_barriers(body: tuple[Stmt, ...], level: Level) -> tuple[Stmt, ...]:
-    """Add the barriers of one level, each as late as possible."""
-    return _Inserter(level).run(body).stmts
+def insert_barriers(body: tuple[Stmt, ...], scope: SyncScope) -> tuple[Stmt, ...]:
+    """Add the barriers of one scope, each as late as possible."""
+    return _Inserter(scope).run(body).stmts
 
 
 class _Inserter:
-    """`on_their_way`: what asynchronous copies write that may not have come yet, by buffer."""
+    """`on_their_way`: writes of asynchronous copies that may be in flight, by buffer."""
 
-    def __init__(self, level: Level) -> None:
-        self.level = level
+    def __init__(self, scope: SyncScope) -> None:
+        self.scope = scope
         self.on_their_way: dict[Buffer, Access] = {}
         self._known: dict[Stmt, list[Access]] = {}
 
     def _accesses(self, stmt: Stmt) -> list[Access]:
-        """Tracked accesses of a statement and everything inside it: found once, though each level of a nest asks."""
+        """Tracked accesses of a statement and everything inside it: computed once, although each level of a nest asks."""
         found = self._known.get(stmt)
         if found is not None:
             return found
         found = self._known[stmt] = []
         for pairs, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
             for buffer, _ in pairs:
-                memory = self.level.memory(buffer)
+                memory = self.scope.alias_key(buffer)
                 if memory is not None:
                     found.append(Access(memory, buffer, is_write))
         for body in child_bodies(stmt):
@@ -149,9 +151,9 @@ class _Inserter:
     def _conflict(self, before: Sequence[Access], after: Sequence[Access]) -> tuple[Access, Access] | None:
         for b in after:
             for a in before:
-                if a.memory is not b.memory or not (a.is_write or b.is_write):
+                if a.alias_key is not b.alias_key or not (a.is_write or b.is_write):
                     continue
-                if a.buffer is b.buffer and (a.buffer.name in self.level.private or (a.is_write and b.is_write)):
+                if a.buffer is b.buffer and (a.buffer.name in self.scope.private or (a.is_write and b.is_write)):
                     continue
                 return a, b
         return None
@@ -159,7 +161,7 @@ class _Inserter:
     def _barrier(self, pair: tuple[Access, Access]) -> Stmt:
         a, b = pair
         words = {False: "read", True: "written"}
-        return self.level.make(f"{a.buffer.name} {words[a.is_write]} before {b.buffer.name} is {words[b.is_write]}")
+        return self.scope.make(f"{a.buffer.name} {words[a.is_write]} before {b.buffer.name} is {words[b.is_write]}")
 
     def run(self, body: Sequence[Stmt]) -> _Flow:
         """Barriers inside one statement list."""
@@ -176,7 +178,7 @@ class _Inserter:
                 tail, passed = [], True
 
         for stmt in body:
-            if isinstance(stmt, self.level.barriers):
+            if isinstance(stmt, self.scope.barriers):
                 out.append(stmt)
                 tail, passed = [], True
                 continue
@@ -189,7 +191,7 @@ class _Inserter:
                 if stmt.pending == 0:
                     self.on_their_way.clear()
                 continue
-            if not isinstance(stmt, (For, If)) or self.level.diverges(stmt):
+            if not isinstance(stmt, (For, If)) or self.scope.diverges(stmt):
                 flow = self._leaf(stmt)
             elif isinstance(stmt, If):
                 flow = self._branch(stmt)
@@ -206,7 +208,7 @@ class _Inserter:
         return _Flow(tuple(out), head, tail, passed)
 
     def _contains_exchange(self, stmt: For) -> bool:
-        return bool(self._accesses(stmt)) or any(isinstance(s, self.level.barriers) for s in walk((stmt,)))
+        return bool(self._accesses(stmt)) or any(isinstance(s, self.scope.barriers) for s in walk((stmt,)))
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)
@@ -219,7 +221,7 @@ class _Inserter:
             # Who does not come there does not wait there.
             self.on_their_way = before | self.on_their_way
             if inner.has_barrier:
-                raise self.level.refused(", ".join(sorted({a.buffer.name for a in accesses})))
+                raise self.scope.refused(", ".join(sorted({a.buffer.name for a in accesses})))
         return _Flow((stmt,), accesses, accesses, False)
 
     def _loop(self, stmt: For) -> _Flow:

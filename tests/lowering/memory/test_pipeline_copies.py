@@ -238,7 +238,7 @@ def test_the_invariant_sees_a_missing_wait() -> None:
     for body, is_found in ((kernel.body, False), (changed(kernel, without(AsyncWait)).body, True)):
         found = Findings()
         copies_are_waited_for(PassResult(body), found)
-        assert bool(found.marks) is is_found
+        assert bool(found.statement_messages) is is_found
 
 
 def test_the_verifier_refuses_what_is_no_copy_to_shared_memory() -> None:

@@ -10,7 +10,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, all_of, const, equal, less, symbol
 from fuser.ir.kernel import Buffer, For, If, Literal, Role, Stmt, Store
 from fuser.ir.proofs import ProofLog, check_proofs
-from fuser.lowering.predicates.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
+from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 
 P, J, N = symbol("i", 0, 7), symbol("j", 0, 7), symbol("n", 0)
 A = Buffer("a", DataType.Float, MemoryType.local, ONE)
@@ -49,20 +49,20 @@ def test_parts_are_those_of_predicates() -> None:
 
 
 def test_prefix_is_a_test_that_stays_true_downwards() -> None:
-    assert is_prefix(less(P, N), P)
-    assert is_prefix(less(2 * P + J, N), J)
-    assert is_prefix(less(J, N), P), "it does not depend on the index"
-    assert not is_prefix(less(N, P), P)
-    assert not is_prefix(equal(P, N), P)
+    assert holds_for_smaller(less(P, N), P)
+    assert holds_for_smaller(less(2 * P + J, N), J)
+    assert holds_for_smaller(less(J, N), P), "it does not depend on the index"
+    assert not holds_for_smaller(less(N, P), P)
+    assert not holds_for_smaller(equal(P, N), P)
 
 
 def test_claims_are_proved_again() -> None:
     proofs = ProofLog()
-    claim_passed(proofs, "here", "harder", {less(P, N): less(const(7), N)})
+    log_implied_tests(proofs, "here", "harder", {less(P, N): less(const(7), N)})
     check_proofs(proofs)
     assert len(proofs.claims) == 1
     wrong = ProofLog()
-    claim_passed(wrong, "here", "weaker", {less(P, N): less(const(3), N)})
+    log_implied_tests(wrong, "here", "weaker", {less(P, N): less(const(3), N)})
     with pytest.raises(InternalError, match="here claims what is not so"):
         check_proofs(wrong)
-    claim_passed(None, "here", "harder", {less(P, N): less(const(7), N)})
+    log_implied_tests(None, "here", "harder", {less(P, N): less(const(7), N)})

@@ -1,5 +1,4 @@
-"""Where blocks leave their partials of a reduction over the grid: workspaces in device memory. Part of the pass
-expand_collectives."""
+"""Workspaces in global memory for the partial results of blocks, of reductions over the grid. Part of expand_collectives."""
 
 from __future__ import annotations
 
@@ -13,20 +12,20 @@ from fuser.records import record
 
 
 @record(eq=False)
-class GridParts:
-    """Addresses of one grid reduction: `place(partial, element, block)` in its workspace.
+class GridPartialsLayout:
+    """Offsets of one grid reduction in its workspace: `place(partial, element, block)`.
 
-    block, blocks       this block's position among those that meet, and how many there are
-    segment, segments   which meeting of the kernel it is, and how many there are
-    lanes, scatter       axes whose threads have results of their own, and those that work on one result together
+    block, blocks                   index of this block among those that exchange partials, and their number
+    exchange_index, exchange_count  index of this exchange among those of the kernel, and their number
+    lanes, scatter                  axes whose threads have results of their own, and those that share the work of a result
     """
 
     buffers: tuple[Buffer, ...]
     place: Callable[[int, Int, Int], Int]
     block: Int
     blocks: Int
-    segment: Int
-    segments: Int
+    exchange_index: Int
+    exchange_count: Int
     lanes: list[ParallelType]
     scatter: list[ParallelType]
 
@@ -38,7 +37,7 @@ class Workspaces:
         self._axes = axes
         self.buffers: list[Buffer] = []
 
-    def parts_of(self, r: Reduce) -> GridParts:
+    def allocate_partials(self, r: Reduce) -> GridPartialsLayout:
         """A workspace for the partials of all blocks of a reduction."""
         axes = self._axes
         reduced = [p for p in axes.grid if p in r.grid_axes]
@@ -60,4 +59,4 @@ class Workspaces:
         def place(i: int, e: Int, block: Int) -> Int:
             return ((segment * r.partials[i].size + e) * blocks + block) * lane_count + axes.linear(lanes)
 
-        return GridParts(buffers, place, axes.linear(reduced), blocks, segment, segments, lanes, scatter)
+        return GridPartialsLayout(buffers, place, axes.linear(reduced), blocks, segment, segments, lanes, scatter)

@@ -1,4 +1,4 @@
-"""What combiners write with: registers of one element, calls in one type, and loops over parts to be joined."""
+"""Builders for combiners: registers of one element, calls in one type, and loops over partial results."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def increment(count: Buffer, at: Int, by: Value) -> Call:
     return Call("add", (Load(count, at), by), compute_dtype(count.dtype), count.dtype)
 
 
-def share_of(part: Value, count: Load, dtype: DataType) -> Call:
-    """part / count, or 0 where nothing was counted."""
+def safe_ratio(part: Value, count: Load, dtype: DataType) -> Call:
+    """part / count, or 0 if count is 0."""
     is_empty = compare("eq", count, Literal(0, count.dtype), compute_dtype(count.dtype))
     return compute("where", dtype, is_empty, Literal(0.0, dtype), compute("div", dtype, part, Cast(count, dtype)))
 
 
 @record(eq=False)
-class Parts:
-    """What `number` threads have: `read(i, e, k)` is element e of partial i of thread k. `symbol` gives new loop indices."""
+class PartialsReader:
+    """Partial results of `number` threads: `read(i, e, k)` is element e of partial i of thread k. `symbol` makes indices."""
 
     read: Callable[[int, Int, Int], Value]
     number: Int

@@ -1,4 +1,4 @@
-"""Mean and sum of squared differences of what many threads have, joined by one of them."""
+"""Mean and sum of squared differences of the partial results of many threads, combined by one of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Cast, Literal, Load, Role, Stmt, Store
-from fuser.lowering.combiners.expressions import Elements, Parts, compute, increment, share_of, temporary
+from fuser.lowering.combiners.combiner_values import Elements, PartialsReader, compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.shifted_sums import centred
 from fuser.runtime.variants import MAX_BLOCK
 
 
-def pool_statistics(acc: tuple[Buffer, ...], parts: Parts, elements: Elements, name: str) -> list[Stmt]:
-    """Set (mean, m2, count) to those of all triples together.
+def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, elements: Elements, name: str) -> list[Stmt]:
+    """Set (mean, m2, count) to those of all triples combined.
 
     n = sum(n_k);  centre = sum(n_k mean_k) / n;  d_k = mean_k - centre;  f = sum(n_k d_k) / n
     mean = centre + f;  m2 = sum(m2_k + n_k d_k^2) - f sum(n_k d_k), and not below 0
@@ -49,7 +49,7 @@ def pool_statistics(acc: tuple[Buffer, ...], parts: Parts, elements: Elements, n
         return [Store(moved, e, compute("add", dtype, Load(moved, e), change))]
 
     def divide(e: Int) -> list[Stmt]:
-        share = share_of(Literal(1.0, real), Load(total, e), real)
+        share = safe_ratio(Literal(1.0, real), Load(total, e), real)
         return [Store(inverse, ZERO, share), Store(count, e, Load(total, e))]
 
     def settle(e: Int) -> list[Stmt]:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_parts
-from fuser.lowering.combiners.expressions import Parts
-from fuser.lowering.combiners.pool_statistics import pool_statistics
-from fuser.lowering.combiners.welford import CommonJoin, welford_combine
+from fuser.lowering.combiners.combiner_values import PartialsReader
+from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_combine_many
+from fuser.lowering.combiners.welford import CommonCountCombine, welford_combine
+from fuser.lowering.combiners.welford_combine_many import welford_combine_many
 from fuser.lowering.parallel_axes import ParallelAxes, is_one
 
 
-class Joins:
+class PartialCombiner:
     """Statements that join partials; `axes` gives names."""
 
     def __init__(self, axes: ParallelAxes) -> None:
@@ -42,23 +42,23 @@ class Joins:
         """Join `other(i, e)` to every element e of every partial i."""
         if not is_common(r, 2):
             return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
-        join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
+        join = CommonCountCombine(r.partials, f"{r.name}_c{self.axes.number()}")
         return [*join.counted(other(2, ZERO)), *self.elements(r, lambda e: join.element(e, other(0, e), other(1, e)))]
 
-    def join_all(
+    def combine_all(
         self, r: Reduce, others: Callable[[int, Int, Int], Value], number: Int, *, unroll: bool = False
     ) -> list[Stmt]:
         """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k.
 
         Unrolled, they are joined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
         """
-        parts = Parts(others, number, self.axes.symbol, unroll)
+        parts = PartialsReader(others, number, self.axes.symbol, unroll)
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self.axes.number()}"
-            return pool_statistics(r.partials, parts, lambda make: self.elements(r, make), name)
+            return welford_combine_many(r.partials, parts, lambda make: self.elements(r, make), name)
         if r.combine == "exp_sum":
             name = f"{r.name}_p{self.axes.number()}"
-            return self.elements(r, lambda e: exp_sum_parts(r.partials, e, parts, name))
+            return self.elements(r, lambda e: exp_sum_combine_many(r.partials, e, parts, name))
         if unroll and number.is_const and number.value > 2 and len(r.partials) == 1:
             return self.elements(r, lambda e: self._by_pairs(r, e, lambda k: others(0, e, k), number.value))
         k = parts.index()

@@ -16,8 +16,8 @@ from fuser.ir.integers import ONE, ZERO, Int, Symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer, Cast, For, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.combiners.combiner_values import temporary
 from fuser.lowering.combiners.exp_sum import MAX_GROUP
-from fuser.lowering.combiners.expressions import temporary
 from fuser.lowering.combiners.shifted_sums import add_deviation, centre, settle_deviations
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
@@ -27,7 +27,7 @@ from fuser.lowering.loop_nests.nest_values import NestValues
 MAX_REGISTER_ELEMENTS = 4096
 
 
-class NestStatistics(NestValues):
+class NestWelford(NestValues):
     """How the statistics of a fusion are added up and joined."""
 
     def _accumulator_depth(self, name: str) -> int:

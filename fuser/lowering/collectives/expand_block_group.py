@@ -1,4 +1,4 @@
-"""Reductions across the blocks of a cooperative group of the grid, all of which go on with the result.
+"""Reductions across the blocks of a block group of the grid, all of which continue with the result.
 
 Before: every thread of a block of whole warps holds its own partials of Reduces over all threads and over a grid axis
 After:  the warps of a block store theirs to shared memory, and its first warp joins them, a lane for each. It publishes what
@@ -35,29 +35,29 @@ from fuser.ir.kernel import (
     Value,
     WarpBarrier,
 )
-from fuser.lowering.collectives.grid_parts import GridParts, Workspaces
+from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, reduce_scatter
-from fuser.lowering.combiners.join_partials import Joins
+from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, warp_reduce_scatter
+from fuser.lowering.combiners.combine_partials import PartialCombiner
 from fuser.lowering.parallel_axes import WARP, guarded
 
 _LEVEL_2 = CacheOp["global"]
 
 
-class CooperativeGroupReduces:
+class BlockGroupReduceExpander:
     """Statements of reductions over the blocks of a group and all threads of each."""
 
-    def __init__(self, joins: Joins, workspaces: Workspaces, semaphores: Semaphores) -> None:
-        self._axes = joins.axes
-        self._joins = joins
+    def __init__(self, combiner: PartialCombiner, workspaces: Workspaces, semaphores: Semaphores) -> None:
+        self._axes = combiner.axes
+        self._combiner = combiner
         self._workspaces = workspaces
         self._semaphores = semaphores
         # By the axes that groups lie along: indices of this block's counters, and how often it meets by the last.
         self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
 
-    def is_for(self, r: Reduce) -> bool:
-        """Whether all blocks of a group go on with the result, and each of them is whole warps that reduce together."""
+    def applies_to(self, r: Reduce) -> bool:
+        """Whether all blocks of a group continue with the result, and each has whole warps that reduce together."""
         blocks, threads = self._axes.count_of(r.grid_axes), self._axes.block_threads
         return (
             r.grid_broadcast
@@ -69,38 +69,43 @@ class CooperativeGroupReduces:
 
     def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one counter."""
-        parts = [self._workspaces.parts_of(r) for r in reduces]
+        parts = [self._workspaces.allocate_partials(r) for r in reduces]
         kept = [p for p in self._axes.grid if p not in reduces[0].grid_axes]
-        counter = self._semaphores.take(self._axes.count_of(kept)) + self._axes.linear(kept)
+        counter = self._semaphores.allocate(self._axes.count_of(kept)) + self._axes.linear(kept)
         before, _ = self._groups.get(reduces[0].grid_axes, ([], ONE))
         self._groups[reduces[0].grid_axes] = [*before, counter], reduces[0].slots
         warps = self._axes.block_threads.value // WARP
-        return _exchange(reduces, parts, warps, self._semaphores.buffer, counter, self._joins)
+        return _exchange(reduces, parts, warps, self._semaphores.buffer, counter, self._combiner)
 
-    def leave(self) -> list[Stmt]:
-        """What each block does at the end of the kernel: the last one of a group sets its counters back."""
+    def reset_counters(self) -> list[Stmt]:
+        """Statements at the end of the kernel: the last block of a group resets its counters."""
         stmts: list[Stmt] = []
         for axes, (counters, slots) in self._groups.items():
             blocks = self._axes.count_of(axes).value
             left = self._axes.symbol("left", blocks * (slots + 1))
-            stmts += _leave_group(self._semaphores.buffer, counters, blocks, slots, left)
+            stmts += _reset_counters(self._semaphores.buffer, counters, blocks, slots, left)
         return guarded(self._axes.is_first_thread, stmts) if stmts else []
 
 
 def _exchange(
-    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
+    reduces: Sequence[Reduce],
+    parts: Sequence[GridPartialsLayout],
+    warps: int,
+    counters: Buffer,
+    counter: Int,
+    combiner: PartialCombiner,
 ) -> list[Stmt]:
     """Statements that join the partials of the threads of a group; every thread ends up with the result.
 
-    parts      where the blocks of the group leave their partials of each reduction
+    parts      workspaces of the blocks' partials, of each reduction
     warps      of a block
     counter    index of the group's counter in `counters`
     """
     if warps > 1 and all(may_reduce_scatter(r) for r in reduces):
-        return _exchange_many(reduces, parts, warps, counters, counter, joins)
-    thread, number = joins.axes.thread, joins.axes.number()
+        return _exchange_many(reduces, parts, warps, counters, counter, combiner)
+    thread, number = combiner.axes.thread, combiner.axes.number()
     lane = thread % WARP
-    stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(joins, r, WARP)]
+    stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(combiner, r, WARP)]
     alone: list[Stmt] = []
     if warps > 1:
         slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
@@ -111,21 +116,21 @@ def _exchange(
             def tell(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
                 return [Store(slots[r][i], e * warps + thread // WARP, Load(r.partials[i], e))]
 
-            stored += joins.each(r, tell)
+            stored += combiner.each(r, tell)
         stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
         for r in reduces:
 
             def of_warp(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
                 return Load(slots[r][i], e * warps + part)
 
-            alone += _joined(r, of_warp, warps, lane, joins)
-    alone += _met(reduces, parts, lane, counters, counter, joins)
+            alone += _joined(r, of_warp, warps, lane, combiner)
+    alone += _met(reduces, parts, lane, counters, counter, combiner)
     for r, p in zip(reduces, parts, strict=True):
 
-        def of_block(i: int, e: Int, part: Int, p: GridParts = p) -> Value:
+        def of_block(i: int, e: Int, part: Int, p: GridPartialsLayout = p) -> Value:
             return Load(p.buffers[i], p.place(i, e, part), _LEVEL_2)
 
-        alone += _joined(r, of_block, p.blocks.value, lane, joins)
+        alone += _joined(r, of_block, p.blocks.value, lane, combiner)
     if warps == 1:
         return [*stmts, *alone]
     found = {r: _shared(r, f"group{number}", 1) for r in reduces}
@@ -139,21 +144,26 @@ def _exchange(
         def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(found[r][i], e))]
 
-        kept += joins.each(r, keep)
-        taken += joins.each(r, take)
+        kept += combiner.each(r, keep)
+        taken += combiner.each(r, take)
     alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
     stmts += [Allocate(b) for r in reduces for b in found[r]]
     return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
 
 
 def _exchange_many(
-    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
+    reduces: Sequence[Reduce],
+    parts: Sequence[GridPartialsLayout],
+    warps: int,
+    counters: Buffer,
+    counter: Int,
+    combiner: PartialCombiner,
 ) -> list[Stmt]:
     """The same where each thread has many elements: lanes and warps have elements of their own in every step.
 
     What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
     """
-    thread, number = joins.axes.thread, joins.axes.number()
+    thread, number = combiner.axes.thread, combiner.axes.number()
     lane, warp = thread % WARP, thread // WARP
     slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
@@ -162,7 +172,7 @@ def _exchange_many(
     left: dict[Cond, list[Stmt]] = {}
     for r, p in zip(reduces, parts, strict=True):
         size = r.partials[0].size
-        scattered, mine = reduce_scatter(joins, r, lane)
+        scattered, mine = warp_reduce_scatter(combiner, r, lane)
         one, element = mine.one, mine.element
         stmts += scattered
         is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
@@ -174,7 +184,7 @@ def _exchange_many(
             return Load(slots[r][i], lane * warps + k)
 
         has_element = less(lane, size)
-        joined.setdefault(has_element, []).extend(joins.join_all(one, of_warp, const(warps), unroll=True))
+        joined.setdefault(has_element, []).extend(combiner.combine_all(one, of_warp, const(warps), unroll=True))
         leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
         left.setdefault(has_element, []).extend(leave)
     for condition, tells in stored.items():
@@ -196,13 +206,13 @@ def _exchange_many(
         size, is_backward = r.partials[0].size.value, number_of % 2 == 1
         place = warps - 1 - warp if is_backward else warp
         for begin in range(0, size, warps):
-            own = _own(r, joins)
+            own = _own(r, combiner)
             one, element, busy = replace(r, partials=own), place + begin, size - begin
 
-            def of_block(i: int, block: Int, p: GridParts = p, element: Int = element) -> Value:
+            def of_block(i: int, block: Int, p: GridPartialsLayout = p, element: Int = element) -> Value:
                 return Load(p.buffers[i], p.place(i, element, block), _LEVEL_2)
 
-            ask, join = _asked_and_joined(one, of_block, blocks, lane, joins)
+            ask, join = _asked_and_joined(one, of_block, blocks, lane, combiner)
             keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
             is_busy: Cond | None = None
             if busy < warps:
@@ -217,7 +227,7 @@ def _exchange_many(
         def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(found[r][i], e))]
 
-        taken += joins.each(r, take)
+        taken += combiner.each(r, take)
     stmts += asked
     for is_busy, (joining, keeping) in work_of.items():
         work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
@@ -225,9 +235,9 @@ def _exchange_many(
     return [*stmts, *taken]
 
 
-def _own(r: Reduce, joins: Joins) -> tuple[Buffer, ...]:
+def _own(r: Reduce, combiner: PartialCombiner) -> tuple[Buffer, ...]:
     """Registers for one element of a reduction."""
-    number = joins.axes.number()
+    number = combiner.axes.number()
     return tuple(Buffer(f"{b.name}_own{number}", b.dtype, MemoryType.local, ONE) for b in r.partials)
 
 
@@ -240,25 +250,25 @@ def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def _asked_and_joined(
-    r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, joins: Joins
+    r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
     """See `_joined`, for one element: what loads the values that a lane has, and what joins them."""
     asked: list[Stmt] = []
     joined: list[Stmt] = []
     for start in range(0, parts, WARP):
-        held = r.partials if start == 0 else _own(r, joins)
+        held = r.partials if start == 0 else _own(r, combiner)
         loads: list[Stmt] = [Store(b, ZERO, part(i, lane + start)) for i, b in enumerate(held)]
         if start + WARP > parts:
             nothing = tuple(Store(b, ZERO, r.identity[i], Role.initialise) for i, b in enumerate(held))
             loads = [If(less(lane + start, parts), tuple(loads), nothing, role=Role.predicate)]
         if start:
             asked += [Allocate(b) for b in held]
-            joined += joins.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
+            joined += combiner.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
         asked += loads
-    return asked, [*joined, *warp_all_reduce(joins, r, WARP)]
+    return asked, [*joined, *warp_all_reduce(combiner, r, WARP)]
 
 
-def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
+def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
     """Statements for one thread of a block that is done with its group, whose counters are at `mine`.
 
     slots   how often the group meets by the last of them
@@ -274,20 +284,20 @@ def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int,
 
 def _met(
     reduces: Sequence[Reduce],
-    parts: Sequence[GridParts],
+    parts: Sequence[GridPartialsLayout],
     lane: Int,
     counters: Buffer,
     counter: Int,
-    joins: Joins,
+    combiner: PartialCombiner,
 ) -> list[Stmt]:
     """Publish the partials of this block, and wait for those of all."""
     stores: list[Stmt] = []
     for r, p in zip(reduces, parts, strict=True):
 
-        def publish(i: int, e: Int, r: Reduce = r, p: GridParts = p) -> list[Stmt]:
+        def publish(i: int, e: Int, r: Reduce = r, p: GridPartialsLayout = p) -> list[Stmt]:
             return [Store(p.buffers[i], p.place(i, e, p.block), Load(r.partials[i], e))]
 
-        stores += joins.each(r, publish)
+        stores += combiner.each(r, publish)
     stores += [Fence(), AtomicAdd(None, counters, counter, ONE)]
     stores.append(SpinWait(counters, counter, (reduces[0].slot + 1) * parts[0].blocks.value, acquire=True))
     return [
@@ -301,7 +311,7 @@ def _joined(
     part: Callable[[int, Int, Int], Value],
     parts: int,
     lane: Int,
-    joins: Joins,
+    combiner: PartialCombiner,
 ) -> list[Stmt]:
     """Set the partials of the lanes of a warp to what `parts` values have together: `part(i, e, k)` is that of number k."""
 
@@ -312,19 +322,19 @@ def _joined(
         return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
     if parts < WARP:
-        stmts = [*joins.each(r, nothing), If(less(lane, parts), tuple(joins.each(r, found)), role=Role.predicate)]
+        stmts = [*combiner.each(r, nothing), If(less(lane, parts), tuple(combiner.each(r, found)), role=Role.predicate)]
     else:
-        stmts = joins.each(r, found)
+        stmts = combiner.each(r, found)
     for start in range(WARP, parts, WARP):
 
         def other(i: int, e: Int, start: int = start) -> Value:
             return part(i, e, lane + start)
 
-        more = joins.combine_each(r, other)
+        more = combiner.combine_each(r, other)
         if start + WARP > parts:
             more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
         stmts += more
-    return [*stmts, *warp_all_reduce(joins, r, WARP)]
+    return [*stmts, *warp_all_reduce(combiner, r, WARP)]
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

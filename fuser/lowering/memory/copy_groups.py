@@ -1,4 +1,4 @@
-"""Pieces of what a loop copies asynchronously: groups of their own, each waited for by the iteration that reads it.
+"""One cp.async group per iteration of a loop that copies; each is waited for by the iteration that reads it.
 
 Before: for i in 0 .. 4 { x[8*i ..] <- input[f(i)] }   ...   for j in 0 .. 4 { ... x[8*j ..] ... }
 After:  for i in 0 .. 4 { x[8*i ..] <- input[f(i)]; commit }   ...   wait 3; { ... x[0 ..] ... } wait 2; { ... x[8 ..] ... } ...
@@ -17,13 +17,13 @@ from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, Buffer, For, If, 
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import substitute_symbols
 
-MOST_PIECES = 16
-"""Iterations of a loop that is taken apart so that each waits for its own copies."""
-MOST_OF_CUT = 3
-"""Pieces, each after a wait for its own copies, of a loop over vectors that may be partial: the code is there twice."""
+MOST_COPY_GROUPS = 16
+"""Groups, and iterations of the reading loop, which is unrolled so that each waits for its own copies."""
+MOST_PARTIAL_GROUPS = 3
+"""The same if vectors may be partial: the code of an iteration is there twice."""
 
 
-def wait_in_pieces(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tuple[tuple[Stmt, ...], set[Buffer]]:
+def pipeline_copy_groups(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tuple[tuple[Stmt, ...], set[Buffer]]:
     """Commit one group of cp.async per iteration of the filling loops, and wait group by group in the first reading loop.
 
     stmts   a statement list all of whose copies are to the buffers `wanted`
@@ -39,32 +39,32 @@ def wait_in_pieces(stmts: tuple[Stmt, ...], wanted: AbstractSet[Buffer]) -> tupl
         done: set[Buffer] = set()
         for stmt in stmts:
             if isinstance(stmt, For) and not stmt.unroll:
-                body, found = wait_in_pieces(stmt.body, wanted)
+                body, found = pipeline_copy_groups(stmt.body, wanted)
                 stmt, done = replace(stmt, body=body), done | found
             result.append(stmt)
         return tuple(result), done
     if not fills or copied != set(fills.values()) or len(copied) != len(fills):
         return stmts, set()
     opens = min((k for k, s in enumerate(stmts) if any(reads(s, b) for b in copied)), default=-1)
-    pieces = pieces_of(stmts[opens], {b: stmts[k] for k, b in fills.items()}) if opens > max(fills) else 0
+    pieces = count_copy_groups(stmts[opens], {b: stmts[k] for k, b in fills.items()}) if opens > max(fills) else 0
     if not pieces:
         return stmts, set()
     for k, stmt in enumerate(stmts):
         if k == max(fills):
-            result += in_one_loop([stmts[n] for n in fills])
+            result += merge_fill_loops([stmts[n] for n in fills])
         elif k == opens:
             names = ", ".join(b.name for b in fills.values())
             # The row's code is read for few rows, or one.
             is_long = any(isinstance(s, If) for s in walk(tuple(stmts[n] for n in fills)))
-            result += in_pieces(stmt, pieces, names, is_long=is_long)
+            result += with_group_waits(stmt, pieces, names, is_long=is_long)
         elif k not in fills:
             result.append(stmt)
     return tuple(result), copied
 
 
 def filled_by(stmt: Stmt, wanted: AbstractSet[Buffer], *, may_store: bool = False) -> Buffer | None:
-    """The wanted buffer that a statement does nothing but fill, or None. `may_store`: elements of vectors that are cut may be
-    stored there, which nobody has to wait for: the thread that reads them has done so."""
+    """The wanted buffer that a statement does nothing but fill, or None. `may_store`: elements of partial vectors may be stored
+    there by ordinary stores; they need no wait, since the thread that reads them stored them."""
     simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
     targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
     if len(targets) != 1:
@@ -75,12 +75,12 @@ def filled_by(stmt: Stmt, wanted: AbstractSet[Buffer], *, may_store: bool = Fals
     return buffer if buffer in wanted else None
 
 
-def in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_long: bool) -> list[Stmt]:
-    """The iterations of a loop, each after the wait for its own copies; of one with long code, several after one wait.
-    `later`: groups for another iteration after them."""
+def with_group_waits(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_long: bool) -> list[Stmt]:
+    """The iterations of a loop, each after the wait for its own copies; if the code is long, several after one wait.
+    `later`: groups committed after these, for another iteration of an outer loop."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
-    at_once = -(-pieces // MOST_OF_CUT) if is_long else 1
+    at_once = -(-pieces // MOST_PARTIAL_GROUPS) if is_long else 1
     for first in range(0, pieces, at_once):
         last = min(first + at_once, pieces) - 1
         what = f"piece {first} of {names} is" if first == last else f"pieces {first} to {last} of {names} are"
@@ -89,20 +89,22 @@ def in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_long: b
     return result
 
 
-def pieces_of(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
-    """How many iterations a loop makes that reads of all buffers, in each, what an iteration of their fills copies; 0
-    if it is no such."""
+def count_copy_groups(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
+    """The number of iterations of a loop that reads, in each, what one iteration of the filling loops copies, of all buffers;
+    0 for any other loop."""
     if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
         return 0
     iterations = reader.stop.value
-    if not 2 <= iterations <= MOST_PIECES:
+    if not 2 <= iterations <= MOST_COPY_GROUPS:
         return 0
-    alike = all(reads(reader, b) and fused(reader, f, b, lambda s: s) is not None for b, f in fills.items())
+    alike = all(
+        reads(reader, b) and fuse_copies_into_reader(reader, f, b, lambda s: s) is not None for b, f in fills.items()
+    )
     return iterations if alike else 0
 
 
-def in_one_loop(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """One loop for loops that make the same iterations; the copies of each iteration are a group."""
+def merge_fill_loops(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """Merges loops of equal extent; the copies of each iteration are one group."""
     loop = fills[0]
     assert isinstance(loop, For)
     body = list(loop.body)
@@ -112,7 +114,7 @@ def in_one_loop(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
     return (replace(loop, body=(*body, AsyncCommit())),)
 
 
-def fused(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:
+def fuse_copies_into_reader(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:
     """`reader` with the copies of `fill` after the reads of the same elements, or None if the two loops differ."""
     if not (isinstance(reader, For) and isinstance(fill, For) and len(fill.body) == 1):
         return None
@@ -123,7 +125,7 @@ def fused(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]
     if isinstance(inner, For):
         if len(inside) != 1:
             return None
-        made = fused(reader.body[inside[0]], inner, buffer, wrap)
+        made = fuse_copies_into_reader(reader.body[inside[0]], inner, buffer, wrap)
         if made is None:
             return None
         return replace(reader, body=(*reader.body[: inside[0]], made, *reader.body[inside[0] + 1 :]))

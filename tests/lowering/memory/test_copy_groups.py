@@ -73,4 +73,4 @@ def test_a_wait_for_one_piece_too_few_is_reported(late: int) -> None:
     assert error.kind is Kind.uninitialised_read
     found = Findings()
     copies_are_waited_for(PassResult(kernel.body), found)
-    assert found.marks
+    assert found.statement_messages
