@@ -31,7 +31,8 @@ from fuser.release import __version__
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.disk_cache import digest_of, disk_cache
 from fuser.runtime.user_files import load_from, save_to
-from fuser.schedule.params import Access, CooperativeGroups, Params, Reasons
+from fuser.schedule.params import Access, CooperativeGroups, Params
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.segment import Segment
 from fuser.schedule.tuning_candidates import difference
 

@@ -21,7 +21,7 @@ Sub-packages and files; upper ones import lower ones
     transforms/           scheduling primitives and rewrites that several schedulers share
     analysis/             what the structure of a segment and the memory of its arguments imply
     tuning_candidates.py  parameters near the proposed ones, for tuning; print_params.py: parameters as text
-    scheduler.py          what a scheduler is asked and answers; params.py: parameters
+    scheduler.py          what a scheduler is asked and answers; params.py: parameters; reasons.py: why these
 
 Stages
     A stage of a reduction segment is a data pass: a loop nest over the full-size data between reductions that depend on each

@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
-from typing import overload
 
 from fuser.records import record
-
-
-class Reasons(Sequence[str]):
-    """Why parameters are what they are, put into words when somebody reads them: what costs more than to choose them."""
-
-    __slots__ = ("_find", "_words")
-
-    def __init__(self, find: Callable[[], Iterable[str]]) -> None:
-        self._find = find
-        self._words: tuple[str, ...] | None = None
-
-    @staticmethod
-    def of(words: tuple[str, ...]) -> Reasons:
-        """Those that were found before."""
-        return Reasons(lambda: words)
-
-    def words(self) -> tuple[str, ...]:
-        """All of them."""
-        if self._words is None:
-            self._words = tuple(self._find())
-        return self._words
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        return self.words()[index]
-
-    def __len__(self) -> int:
-        return len(self.words())
-
-    def __repr__(self) -> str:
-        return repr(self.words())
 
 
 @record

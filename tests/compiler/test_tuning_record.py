@@ -34,7 +34,8 @@ from fuser.errors import InputRuntimeError, InputValueError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.hashing import sha256
 from fuser.runtime.disk_cache import DiskCache
-from fuser.schedule.params import PointwiseParams, Reasons
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.reasons import Reasons
 
 KEY = TuningKey("1.0", "abc", "t0 Float [8]", CompileOptions(), H200)
 PARAMS = PointwiseParams((0,), ((1,),), 4, (("t0", 4),), (256, 1))

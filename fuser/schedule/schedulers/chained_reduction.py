@@ -39,9 +39,9 @@ from fuser.schedule.params import (
     OuterPersistentParams,
     Params,
     ParamsClass,
-    Reasons,
     ReductionParams,
 )
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows

@@ -44,7 +44,8 @@ from fuser.schedule.cost.row_mappings import (
     work_of,
 )
 from fuser.schedule.cost.row_work import RowWork, row_work
-from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass, Reasons
+from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
 from fuser.schedule.tuning_candidates import difference

@@ -22,7 +22,8 @@ from fuser.schedule.cost.reduction_mappings import (
     reduction_reasons,
 )
 from fuser.schedule.cost.reduction_space import Reduction, find_reduction
-from fuser.schedule.params import Params, ParamsClass, Reasons, ReductionParams
+from fuser.schedule.params import Params, ParamsClass, ReductionParams
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faster
