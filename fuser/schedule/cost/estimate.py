@@ -118,7 +118,8 @@ class Estimate:
 def estimate(work: Work, device: DeviceInfo) -> Estimate:
     """How long it should take."""
     places = _places(work, device)
-    found, even = _limits(work, device, places, is_even=False), _limits(work, device, places, is_even=True)
+    found = _limits(work, device, places, *_last_waves(work, places))
+    even = _limits(work, device, places, work.blocks / places, _waves(work, places))
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
@@ -131,7 +132,8 @@ def estimate(work: Work, device: DeviceInfo) -> Estimate:
 
 def total_time(work: Work, device: DeviceInfo) -> float:
     """The microseconds of `estimate`: what mappings are ranked by."""
-    return device.launch + _limits(work, device, _places(work, device), is_even=False).total
+    places = _places(work, device)
+    return device.launch + _limits(work, device, places, *_last_waves(work, places)).total
 
 
 def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
@@ -141,7 +143,8 @@ def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
     """
     # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
     places = device.sm_count * device.clustered(work.cluster)
-    memory, issue, lookup, behind, first = _limits(work, device, places, is_even=False)
+    per_sm, waves = _last_waves(work._replace(cluster=1), places)
+    memory, issue, lookup, behind, first = _limits(work, device, places, per_sm, waves)
     # A longer first trip takes more: what it hides is no more than its latency.
     found = Limits(memory, issue, lookup, max(0.0, behind - longer), first + longer)
     return (device.launch + found.total) * (1 - ROUNDING)
@@ -197,16 +200,25 @@ def _places(work: Work, device: DeviceInfo) -> float:
     return max(1, places) * work.cluster / work.resident
 
 
-def _limits(work: Work, device: DeviceInfo, places: float, *, is_even: bool) -> Limits:
+def _waves(work: Work, places: float) -> float:
+    return max(1.0, work.blocks / places / work.resident)
+
+
+def _last_waves(work: Work, places: float) -> tuple[float, float]:
+    """Blocks of the SM that is done last, and waves: of many the last one shows less."""
+    per_sm, waves = work.blocks / places, _waves(work, places)
+    waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
+    # The last clusters begin where others ended, all blocks of theirs on few SMs, which they fill.
+    if work.cluster > 1 and waves > 1:
+        return waves * work.resident, waves
+    return math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm, waves
+
+
+def _limits(work: Work, device: DeviceInfo, places: float, per_sm: float, waves: float) -> Limits:
     """places    SMs that have blocks
-    is_even   as if blocks could be divided among SMs and waves
+    per_sm    blocks of the SM that has most of them
     """
     blocks = work.blocks
-    per_sm, waves = blocks / places, max(1.0, blocks / places / work.resident)
-    # The SM with most blocks is done last, as is the last wave; of many it shows less.
-    if not is_even:
-        per_sm = math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm
-        waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
     memory, issue, lookup = _rates(work, device, blocks * work.trips, per_sm * work.trips)
     issue += _handing_out(blocks, work, device)
     each = work.latency + work.exchange

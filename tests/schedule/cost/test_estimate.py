@@ -105,6 +105,18 @@ def test_the_last_wave_is_waited_for() -> None:
     assert total_time(many._replace(blocks=many.blocks + 1), H200) < total_time(many, H200) * 1.01
 
 
+@settings(max_examples=200, deadline=None)
+@given(works(), st.integers(1, 3))
+def test_clusters_of_a_last_wave_take_as_long_as_a_full_one(work: Work, waves: int) -> None:
+    """They lie together: an SM that has some of them has as many blocks as it holds."""
+    work = work._replace(cluster=4, resident=2)
+    places = int(float(H200.sm_count) * H200.clustered(4) * 2 // 4) * 4
+    started, full = work._replace(blocks=waves * places + 4), work._replace(blocks=(waves + 1) * places)
+    of_sm = [estimate(w._replace(moved=0.0, cached=0.0), H200) for w in (started, full)]
+    handed_out = (full.blocks - started.blocks) / H200.sm_count * H200.latencies.cluster_hand_out_ns / 1e3
+    assert of_sm[0].issue == pytest.approx(of_sm[1].issue, abs=handed_out * (1 + NEAR))
+
+
 def test_memory_decides_where_there_is_much_of_it() -> None:
     """The floor of a copy."""
     work = Work(100_000, 4, 1, 1, 8, 64 * 1024.0, 0.0, 100.0, 10.0, 2.0, 0.1)
