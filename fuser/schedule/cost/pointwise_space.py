@@ -94,9 +94,9 @@ class PointwiseSpace:
         if not solid or limit == 1 or length < LEAST_VECTORS * limit:
             return None
         along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
-        # What a pad or a gather reads has no address that follows from the place in the row.
-        is_moved = any(a.displaced is not None and a.name not in self.slices for a in self.arguments)
-        if is_moved or not any(a.tensor in self.inputs for a in along):
+        if not all(self._is_at_one_offset(a, run) for a in self.arguments):
+            return None
+        if not any(a.tensor in self.inputs for a in along):
             return None
         wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
         aligned, _ = self.widths.along_asked(run, limit)
@@ -109,6 +109,14 @@ class PointwiseSpace:
             self.arguments, run, self.sizes, limit, [a.name for a in along if a.tensor not in self.inputs]
         )
         return None if to is None else (limit, widths, to)
+
+    def _is_at_one_offset(self, a: Argument, run: Sequence[Group]) -> bool:
+        """Whether an address along a run follows from the place in the run: not that of a pad, of a gather, or of a roll or a
+        concatenation, where a vector may lie across two pieces."""
+        if a.displaced is None:
+            return True
+        windows = a.displaced.windows
+        return a.name in self.slices and not any(windows[a.dims[g]].pieces for g in run if g in a.dims)
 
     def store_sector_bytes(self, params: PointwiseParams) -> float:
         """Bytes of all 32-byte sectors that stores touch: each store touches the stride between threads, at most a sector."""

@@ -16,6 +16,7 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost import pointwise_space
@@ -204,6 +205,25 @@ def test_slices_begin_anywhere() -> None:
     assert (cut.vector, cut.access) == (8, Peeled("t21"))
     # What lies beside a pad is no element of the row.
     assert compiled(padded, tensor(BFloat16, 4096, 5120, strides=(5121, 1), alignment=2))[1].access == Aligned()
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_vectors_do_not_lie_across_pieces(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along a row the second copy of a tensor begins inside a vector, across rows it does not."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], True, BFloat16)
+        fd.add_output(fd.ops.neg(fd.ops.cat([x, x], dim)))
+
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    joined = optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+    params = PointwiseScheduler().propose(joined, bind_inputs(joined, [tensor(BFloat16, 4096, 5003)]), H200)
+    assert isinstance(params.access, Aligned) == (dim == 1)
+    x = np.random.default_rng(0).integers(-8, 9, (3, 517)).astype(BFloat16.numpy)
+    np.testing.assert_array_equal(run(define, [x])[0], -np.concatenate([x, x], dim))
 
 
 def padded(fd: FusionDefinition) -> None:
