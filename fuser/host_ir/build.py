@@ -23,7 +23,7 @@ from fuser.host_ir.instructions import (
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.reuse_memory import reuse_memory
 from fuser.host_ir.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
-from fuser.ir.fusion import GENERATOR_STATE, Broadcast, LibraryOp, Permute, Reshape, Scalar, Squeeze, Tensor
+from fuser.ir.fusion import GENERATOR_STATE, LibraryOp, Scalar, Tensor
 from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -85,17 +85,13 @@ class _Builder:
     def _find_views(self, kept: set[str]) -> None:
         """Which slots are views made by segments without kernels: they have no storage to free, and keep that of their source
         for as long as they are read themselves."""
+        made = set(self.made)
         for segment, kernel in zip(self.segmented.segments, self.kernels, strict=True):
-            if kernel is None and _call_of(segment) is None:
-                inputs = {t.name for t in segment.fusion.input_tensors}
-                for t in segment.fusion.output_tensors:
-                    source = t
-                    while source.name not in inputs:
-                        expr = self.fusion.definitions[source]
-                        assert isinstance(expr, (Broadcast, Squeeze, Permute, Reshape))
-                        source = expr.input
-                    if source is not t:  # an input that is returned is no view
-                        self.viewed[t.name] = source.name
+            for t in segment.fusion.output_tensors:
+                if t.name not in made and kernel is None and _call_of(segment) is None:
+                    # Not always an input of its segment: a kernel may have stored what is between it and the view.
+                    self.viewed[t.name] = self.layouts.viewed(t, made)[0].name
+                made.add(t.name)
         for name in reversed(list(self.viewed)):
             source_name = self.viewed[name]
             last = self.last_reader.get(name, -1)

@@ -99,15 +99,10 @@ class SlotLayouts:
         made      values that are there
         storage   the slot that has a value's memory, where it is not the one of its name
         """
-        chain: list[ViewExpr] = []
-        source = t
-        while source.name not in made:
-            source, expr = self._viewed(source)
-            chain.append(expr)
+        source, exprs = self.viewed(t, made)
         slot = (storage or {}).get(source.name, source.name)
         sizes: list[Size] = [extent(slot, d) for d in range(source.ndim)]
         strides: list[Size] = [stride(slot, d) for d in range(source.ndim)]
-        exprs = tuple(reversed(chain))
         for expr in exprs:
             match expr:
                 case Broadcast():
@@ -126,11 +121,17 @@ class SlotLayouts:
         is_copied = root in self._updated and t in self.fusion.output_tensors
         return View(slot, exprs, tuple(sizes), tuple(strides), is_copied)
 
-    def _viewed(self, t: Tensor) -> tuple[Tensor, ViewExpr]:
-        expr = self.fusion.definitions.get(t)
-        if not isinstance(expr, (Broadcast, Squeeze, Permute, Reshape)):
-            raise InternalError(f"{t.name} is no view of an input", pass_name="build_host_program")
-        return expr.input, expr
+    def viewed(self, t: Tensor, made: Collection[str]) -> tuple[Tensor, tuple[ViewExpr, ...]]:
+        """The last value among those that are there of which another is a view, and by which exprs."""
+        chain: list[ViewExpr] = []
+        source = t
+        while source.name not in made:
+            expr = self.fusion.definitions.get(source)
+            if not isinstance(expr, (Broadcast, Squeeze, Permute, Reshape)):
+                raise InternalError(f"{source.name} is no view of an input", pass_name="build_host_program")
+            chain.append(expr)
+            source = expr.input
+        return source, tuple(reversed(chain))
 
     def _reshaped(self, expr: Reshape, strides: Sequence[Size]) -> tuple[list[Size], list[Size]]:
         """(sizes, strides) of a reshape of something that lies so that it is a view: each run of dims like one long dim."""

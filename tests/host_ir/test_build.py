@@ -76,6 +76,26 @@ def eval_text(program: HostProgram) -> HostProgram:
     return parse_program(repr(program), program.kernels)
 
 
+def test_a_view_of_a_value_between_it_and_the_input_of_its_segment_keeps_that_value() -> None:
+    """A kernel stores the broadcast for another one; what is squeezed of it is a view of that, not of what was broadcast."""
+
+    def build(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, -1], True, Float)
+        index = fd.define_tensor([-1, -1, -1], True, Int)
+        rows = fd.ops.broadcast(fd.ops.min(x, [0, 2]), [True, False, True])
+        fd.add_output(fd.ops.squeeze(rows, [0, 2]))
+        fd.add_output(fd.ops.take_along_axis(fd.ops.expand(rows, [4, -1, 4]), index, 2))
+
+    values = np.arange(64, dtype=np.float32).reshape(4, 2, 8) % 7
+    index = np.ones((4, 2, 1), np.int64)
+    results, program, _ = run(build, values, index)
+    least = values.min((0, 2))
+    np.testing.assert_array_equal(np.asarray(results[0]), least)
+    np.testing.assert_array_equal(np.asarray(results[1]), np.broadcast_to(least[None, :, None], (4, 2, 1)))
+    view = next(i for i in program.instructions if isinstance(i, Alias))
+    assert not any(isinstance(i, Deallocate) and i.slot == view.of for i in program.instructions)
+
+
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
