@@ -160,7 +160,7 @@ def _has_steps(segment: Fusion) -> bool:
 
 
 def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | None:
-    """The rows of a segment as parts; None where they are one run each, or kept dims are the fastest."""
+    """The rows of a segment as parts; None where they are one run each or empty, or kept dims are the fastest."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     groups = dim_groups(graph, reference)
@@ -170,6 +170,8 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
     if not fast or fast == reduced & set(solid):
         return None
     size = {g: inputs.evaluate(g.extent) for g in solid}
+    if 0 in size.values():
+        return None
     runs: list[int] = []
     read = written = 0
     widest = 1

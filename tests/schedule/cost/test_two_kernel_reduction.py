@@ -239,6 +239,19 @@ def test_extents_that_are_not_known() -> None:
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 4, 1), (2, 0, 4, 1), (2, 3, 0, 1), (2, 3, 4, 1)])
+def test_empty_rows_that_not_all_inputs_have(shape: tuple[int, int, int, int]) -> None:
+    """What is read may have elements where rows have none."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, D.Float)
+        mask = fd.define_tensor([-1, -1, -1, 1], [True, True, True, None], D.Bool)
+        y = fd.ops.where(mask, fd.ops.broadcast(x, [True, True, False, False]), 0.0)
+        fd.add_output(fd.ops.sum(y, [0, 1, 3]))
+    arguments = [np.arange(4 * 5, dtype="f4").reshape(4, 5)[: shape[2]], np.ones(shape, np.bool_)]
+    (found,) = fd.execute(arguments, device="simulator")
+    np.testing.assert_array_equal(found, np.where(arguments[1], arguments[0], 0).sum((0, 1, 3)))
+
+
 def test_explain_says_why() -> None:
     fd = group_norm(32, 32, 10, 96, 96, D.BFloat16, only=True)
     assert fd.fusion is not None
