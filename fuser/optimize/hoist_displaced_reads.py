@@ -296,12 +296,14 @@ class _Hoist:
         return self._replace(expr.output, found or self._gather_of(expr.kind, source, index, expr.dim))
 
     def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
-        """A lookup in a slice that has all along the gathered dim, as one read; None for another source."""
+        """A lookup in a slice that has all along the gathered dim, as one read; None for another source, and where pieces of a
+        broadcast dim make it longer: a lookup does not move along one."""
         made = self.definitions.get(source)
         if not isinstance(made, Resize) or made.fill is not None or expr.windows:
             return None
         frame = Frame(made.windows, tuple(d.extent for d in source.visible))
-        if frame.moves_dim(made.input, expr.dim):
+        fixed = [expr.dim, *(d for d, a in enumerate(made.input.visible) if a.is_broadcast)]
+        if any(frame.moves_dim(made.input, d) for d in fixed):
             return None
         if expr.kind is GatherKind.gather:
             extents = tuple(d.extent for d in expr.output.visible)

@@ -15,6 +15,7 @@ from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.optimize.join_pieces import join_pieces
 from fuser.schedule.analysis.reads import displaced_intermediate
 from tests.random_resizes import generate
 
@@ -235,6 +236,25 @@ def test_a_part_of_a_lookup_is_one_read(name: str) -> None:
     np.testing.assert_array_equal(evaluate_fusion(after, arguments)[0], expected)
     for tensors in (fd.execute(arguments), rebuilt(after).execute(arguments)):
         np.testing.assert_array_equal(tensors[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"), [("gather", (4, 3)), ("gather", (4, 1)), ("take_along_axis", (4, 3)), ("index_select", (4,))]
+)
+def test_a_lookup_does_not_move_along_a_broadcast_dim(op: str, shape: tuple[int, ...]) -> None:
+    """Copies of a column side by side are a read of three pieces of one element: it stays a read of its own."""
+    arguments = [Y, np.random.default_rng(3).integers(0, 6, shape)]
+    with FusionDefinition() as fd:
+        y, j = fd.define_tensor([6, 1], True, D.Double), fd.define_tensor(list(shape), True, D.Int)
+        fd.add_output(getattr(fd.ops, op)(fd.ops.cat([y, y, y], 1), j, 0))
+    assert fd.fusion is not None
+    fusion = join_pieces(fd.fusion.ir_fusion)
+    assert any(w.pieces for e in resizes(fusion) for w in e.windows)
+    after = hoist_displaced_reads(fusion)
+    verify_fusion(after)
+    (expected,) = evaluate_fusion(fd.fusion.ir_fusion, arguments)
+    np.testing.assert_array_equal(evaluate_fusion(after, arguments)[0], expected)
+    np.testing.assert_array_equal(fd.execute(arguments, device="simulator")[0], expected)
 
 
 def rebuilt(fusion: Fusion) -> FusionDefinition:
