@@ -296,14 +296,18 @@ class _Hoist:
         return self._replace(expr.output, found or self._gather_of(expr.kind, source, index, expr.dim))
 
     def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
-        """A lookup in a slice that has all along the gathered dim, as one read; None for another source, and where pieces of a
-        broadcast dim make it longer: a lookup does not move along one."""
+        """A lookup in a slice that has all along the gathered dim, as one read; None for another source, and where elements of
+        the slice are one: a lookup does not move along what is broadcast, in the tensor or in the slice."""
         made = self.definitions.get(source)
         if not isinstance(made, Resize) or made.fill is not None or expr.windows:
             return None
         frame = Frame(made.windows, tuple(d.extent for d in source.visible))
-        fixed = [expr.dim, *(d for d, a in enumerate(made.input.visible) if a.is_broadcast)]
-        if any(frame.moves_dim(made.input, d) for d in fixed):
+        moved = [d for d in range(source.ndim) if frame.moves_dim(made.input, d)]
+        if expr.dim in moved or any(made.input.visible[d].is_broadcast for d in moved):
+            return None
+        if expr.kind is GatherKind.take_along_axis and any(
+            source.visible[d].is_broadcast and not expr.output.visible[d].is_broadcast for d in moved
+        ):
             return None
         if expr.kind is GatherKind.gather:
             extents = tuple(d.extent for d in expr.output.visible)
