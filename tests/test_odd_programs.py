@@ -1535,3 +1535,16 @@ def test_sums_of_exponentials_of_columns_beside_rows(monkeypatch: pytest.MonkeyP
     found = run(define, [x], monkeypatch)
     np.testing.assert_array_equal(found[0], np.full((1, 6), 3.0))
     np.testing.assert_array_equal(found[1], x.min(1)[None])
+
+
+def test_rows_of_a_reshaped_pad_beside_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop over all elements is the dim that the pad has; the mask is computed there, though it has only a part of it."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([1], [None], DataType.Bool)
+        mask = o.ge(o.broadcast(o.iota(2), [True, False]), 1)
+        fd.add_output(o.where(mask, o.reshape(o.pad(x, [5, 2], True), [4, 2]), False))
+
+    (found,) = run(define, [np.zeros(1, np.bool_)], monkeypatch)
+    np.testing.assert_array_equal(found, [[False, True], [False, True], [False, False], [False, True]])

@@ -12,7 +12,7 @@ the dim that resolves it. The exact view serves lowering, the resolving one serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -284,6 +284,12 @@ class IterationGraph:
         """Every split and merge of groups made so far."""
         return [*self._splits.values(), *self._merges.values()]
 
+    def find_split(
+        self, source: Group, factor: Int, inner_split: bool, aligned: str | None = None
+    ) -> GroupSplit | None:
+        """The split of a group, if some tensor splits it so."""
+        return self._splits.get((source, factor, inner_split, aligned))
+
     def find_merge(self, outer: Group, inner: Group) -> Group | None:
         """The group of the merge of two groups, if some tensor merges them."""
         found = self._merges.get((outer, inner))
@@ -351,16 +357,39 @@ def unify(graph: IterationGraph, axis: IterDomain, target: Group, promoted: dict
             return False
         promoted[leaf] = target
         return True
-    origin = target.origin
     if isinstance(t, Split):
-        if not isinstance(origin, GroupSplit):
-            return False
-        made = (origin.factor, origin.inner_split, origin.aligned)
-        if (t.factor, t.inner_split, t.aligned) != made:
-            return False
-        if (t.outer is axis) != (origin.outer is target):
-            return False
-        return unify(graph, t.source, origin.source, promoted)
-    if not isinstance(origin, GroupMerge):
+        wholes = _wholes_of(graph, axis, t, target)
+        return any(_unify_all(graph, [(t.source, whole)], promoted) for whole in wholes)
+    return any(
+        _unify_all(graph, [(t.outer, outer), (t.inner, inner)], promoted) for outer, inner in _parts_of(graph, target)
+    )
+
+
+def _unify_all(graph: IterationGraph, pairs: Sequence[tuple[IterDomain, Group]], promoted: dict[Group, Group]) -> bool:
+    """Whether all axes become their targets; `promoted` is as it was if not."""
+    trial = dict(promoted)
+    if not all(unify(graph, axis, target, trial) for axis, target in pairs):
         return False
-    return unify(graph, t.outer, origin.outer, promoted) and unify(graph, t.inner, origin.inner, promoted)
+    promoted.update(trial)
+    return True
+
+
+def _wholes_of(graph: IterationGraph, axis: IterDomain, made: Split, target: Group) -> Iterator[Group]:
+    """The groups of which `target` is the part that `axis` is of its source: the one it is split from, and dims that a reshape
+    makes of it."""
+    wholes = [target.origin.source] if isinstance(target.origin, GroupSplit) else []
+    wholes += [use.result for use in target.uses if isinstance(use, GroupMerge)]
+    for whole in wholes:
+        split = graph.find_split(whole, made.factor, made.inner_split, made.aligned)
+        if split is not None and (split.outer if made.outer is axis else split.inner) is target:
+            yield whole
+
+
+def _parts_of(graph: IterationGraph, target: Group) -> Iterator[tuple[Group, Group]]:
+    """The (outer, inner) whose merge is `target`: those it is merged from, and dims that a reshape makes of it."""
+    if isinstance(target.origin, GroupMerge):
+        yield target.origin.outer, target.origin.inner
+        return
+    for use in target.uses:
+        if isinstance(use, GroupSplit) and graph.find_merge(use.outer, use.inner) is target:
+            yield use.outer, use.inner

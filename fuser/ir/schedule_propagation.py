@@ -98,7 +98,8 @@ class PropagationVerbs(ScheduledFusion):
                     available[group] = merge_axes(outer, inner).result
                     return available[group]
                 case None:
-                    return across(group, {group})
+                    axis = across(group, {group})
+                    return axis if axis is not None else beside_added(group)
                 case GroupSwizzle():
                     return None
 
@@ -129,6 +130,19 @@ class PropagationVerbs(ScheduledFusion):
                         return available[group]
                     case _:
                         pass
+            return None
+
+        def beside_added(group: Group) -> IterDomain | None:
+            """A dim that a reshape makes of two of which one is there, and the other one is no dim of the tensor."""
+            for use in group.uses:
+                if isinstance(use, GroupSplit) and graph.find_merge(use.outer, use.inner) is group:
+                    parts = use.outer, use.inner
+                    missing = [g for g in parts if g not in available and own.isdisjoint(dims_of(g))]
+                    if len(missing) == 1 and any(g in available for g in parts):
+                        add(missing[0])
+                        outer, inner = (available.pop(g) for g in parts)
+                        available[group] = merge_axes(outer, inner).result
+                        return available[group]
             return None
 
         def add(group: Group) -> IterDomain:

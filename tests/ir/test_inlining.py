@@ -10,6 +10,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.inlining import LoopSharing, share_loops
+from fuser.ir.integers import const
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import ScheduledFusion
@@ -186,3 +187,37 @@ def test_one_element_shares_loops_as_it_is() -> None:
     assert sharing.positions[number.name] == 1
     assert all(g.is_broadcast for g in sharing.loops(number.name))
     assert not any(g.is_broadcast for g in sharing.loops(out.name))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_dim_of_a_reshape_is_merged_with_one_that_is_broadcast(dim: int) -> None:
+    """The loops of [4, 2] merged are the dim that was split; a row or a column beside it follows all the same."""
+    b = FusionBuilder()
+    x, y = b.input_tensor(Float, [8]), b.input_tensor(Float, [(4, 2)[dim]])
+    parts = b.reshape(b.pointwise("neg", [x], Float), [const(4), const(2)])
+    side = b.pointwise("abs", [y], Float)
+    wide = b.pointwise("exp", [b.broadcast(side, [dim == 1, dim == 0])], Float)
+    out = b.pointwise("add", [parts, wide], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.merge(out.name, 0)
+    s.split(out.name, 0, 3)
+    s.transform_like(out.name)
+    s.inline_most()
+    assert [len(s.state(t.name).loop) for t in (side, wide, parts)] == [2, 2, 2]
+    assert [s.state(t.name).inline_at for t in (side, wide, parts)] == [2, 2, 2]
+
+
+def test_loops_that_split_what_a_reshape_merged_are_shared_by_a_broadcast_dim() -> None:
+    """[4, 2, 3] reshaped to [8, 3] and split by 2: the loops are the dims that were merged."""
+    b = FusionBuilder()
+    x, y = b.input_tensor(Float, [4, 2, 3]), b.input_tensor(Float, [3])
+    whole = b.reshape(b.pointwise("neg", [x], Float), [const(8), const(3)])
+    wide = b.pointwise("exp", [b.broadcast(y, [True, False])], Float)
+    out = b.pointwise("add", [whole, wide], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    for t in (out, wide):
+        s.split(t.name, 0, 2)
+    s.inline_most()
+    assert s.state(wide.name).inline_at == 3
