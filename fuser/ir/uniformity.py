@@ -5,7 +5,8 @@
     diverges    a condition or loop diverges in a block if symbols of its text vary; in a warp, if lanes may decide it
                 differently: it compares `threadIdx.x` (or `threadIdx.y`, `.z` where rows of threads are no whole warps)
                 with anything but a boundary between warps. Whole rows of threads may make up a warp: 16 x 8 threads are
-                warps of two rows each, and `threadIdx.y < 2` is a boundary
+                warps of two rows each, and `threadIdx.y < 2` is a boundary. So is a multiple of 32 for the number of a
+                thread in its block, whatever the length of its rows
 Undecided means: does not diverge in a warp.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.ir.enums import ParallelType
-from fuser.ir.integers import AllOf, AnyOf, Compare, Cond, Int, Symbol
+from fuser.ir.integers import ONE, AllOf, AnyOf, Compare, Cond, Int, Symbol
 from fuser.ir.kernel import THREAD_SYMBOLS, For
 
 _WARP = 32
@@ -30,6 +31,10 @@ class Uniformity:
         self._block_varying = {symbol for axis, symbol in THREAD_SYMBOLS.items() if axis.is_block}
         self._warp_varying = _lane_symbols(block)
         self._runs = _runs(block)
+        # Of a thread in its block: a warp has 32 numbers that follow one another, the first a multiple of 32.
+        self._number = _THREAD_X + block[0] * (_THREAD_Y + block[1] * _THREAD_Z)
+        if block[2] is ONE:
+            self._number = _THREAD_X + block[0] * _THREAD_Y
         # What Let symbols stand for, written out.
         self._values: dict[Symbol, Int] = {}
         # The conditions and loops around this place that differ between threads of the block: (text, lanes may differ).
@@ -98,7 +103,11 @@ class Uniformity:
         if not varying:
             return False
         if len(varying) > 1:
-            return True
+            slope = next((c for monomial, c in comparison.operand.terms if monomial == (_THREAD_X,)), 0)
+            rest = comparison.operand - slope * self._number
+            if slope == 0 or comparison.kind != ">=" or rest.symbols & self._warp_varying:
+                return True
+            return _divides_runs(rest, slope, _WARP)
         (position,) = varying
         run = self._runs.get(position)
         if run is None:
@@ -109,13 +118,17 @@ class Uniformity:
             return position is not _THREAD_X  # it stands inside a quotient or a product: not decided
         if comparison.kind != ">=":
             return True
-        # In a warp the operand runs through `rest + slope * (run * w + step)`. It keeps its sign there if no multiple of
-        # run * slope lies between its first and last value, which the remainder of `rest` tells.
-        stride = run * abs(slope)
-        remainder = rest.constant % stride
-        if (rest - rest.constant).multiple % stride != 0:
-            return True
-        return remainder >= slope if slope > 0 else remainder < (run - 1) * -slope
+        return _divides_runs(rest, slope, run)
+
+
+def _divides_runs(rest: Int, slope: int, run: int) -> bool:
+    """Whether `rest + slope * (run * w + step)` may change its sign for steps of one run: it does not if no multiple of
+    run * slope lies between its first and last value, which the remainder of `rest` tells."""
+    stride = run * abs(slope)
+    remainder = rest.constant % stride
+    if (rest - rest.constant).multiple % stride != 0:
+        return True
+    return remainder >= slope if slope > 0 else remainder < (run - 1) * -slope
 
 
 def _runs(block: tuple[Int, Int, Int]) -> dict[Symbol, int]:

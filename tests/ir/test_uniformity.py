@@ -65,3 +65,14 @@ def test_comparisons_with_a_number(block: tuple[int, int, int]) -> None:
 def test_boundaries_between_warps(block: tuple[int, int, int], position: Symbol, bound: int) -> None:
     assert not _divides(block, position, bound)
     assert not _said(block, less(position, const(bound)))
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, (3, 32, 1), (3, 7, 5), (5, 30, 1)], ids=str)
+def test_comparisons_of_the_number_of_a_thread(block: tuple[int, int, int]) -> None:
+    """It is a boundary between warps where it is a multiple of 32, in rows of any length."""
+    number = X + block[0] * Y + block[0] * block[1] * Z if block[2] > 1 else X + block[0] * Y
+    for bound in range(1, block[0] * block[1] * block[2]):
+        for condition in (less(number, const(bound)), less(const(bound - 1), number)):
+            assert _said(block, condition) == (bound % 32 != 0), f"{condition} in {block}"
+    if block[1] > 1:
+        assert _said(block, less(number + X, const(32))), "twice along a row"
