@@ -34,6 +34,7 @@ from fuser.ir.fusion import (
     Fusion,
     Gather,
     GatherKind,
+    Iota,
     Output,
     Permute,
     Pointwise,
@@ -389,6 +390,8 @@ class _Hoist:
                 return self._expand(expr, frame, expands)
             case Full():
                 return self._made(self.builder.full(frame.extents, expr.value, tensor.dtype))
+            case Iota():
+                return self._positions(expr, frame)
             case Cat():
                 window = frame.windows[expr.dim]
                 if window.pieces:
@@ -440,6 +443,15 @@ class _Hoist:
                 return None
             made.append(operand)
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _positions(self, expr: Iota, frame: Frame) -> Tensor | None:
+        """Positions from another one on; None where that is not known, or rounded."""
+        (window,) = frame.windows
+        start, step, dtype = expr.start.value, expr.step.value, expr.output.dtype
+        if not (isinstance(start, int) and isinstance(step, int) and dtype.is_integral and window.offset.is_const):
+            return None
+        first = self.builder.constant(start + window.offset.value * step, expr.start.dtype)
+        return None if window.pieces else self._made(self.builder.iota(frame.extents[0], first, expr.step, dtype))
 
     def _part_of_lookup(self, expr: Gather, frame: Frame) -> Tensor | None:
         """A lookup in the frame: a part of the index, at offsets along the other dims. None for more than what is looked up."""

@@ -20,6 +20,7 @@ from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
+from fuser.optimize.separate_positions import separate_positions
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
@@ -32,6 +33,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     uncancelled_sums,
     assign_output_layouts,
     join_pieces,
+    separate_positions,
     split_reshaped_dims,
     hoist_displaced_reads,
     fuse_exp_sums,

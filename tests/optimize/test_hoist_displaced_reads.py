@@ -73,6 +73,9 @@ ELEMENTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "expanded new dim": lambda o, x, y: o.slice(o.expand(x + 1.0, [4, 6, 8]), [1, 2, 3], [3, 5, 8]),
     "padded broadcast dim": lambda o, x, y: o.pad(y * 2.0, [1, 2], 3.0),
     "full": lambda o, x, y: o.pad(o.full([4, 8], 2.0, D.Double), [0, 0, 1, 1], 1.0) + x,
+    "positions": lambda o, x, y: o.slice(o.iota(9, 3, 2, D.Int), [1], [9]),
+    "padded positions": lambda o, x, y: o.pad(o.cast(o.iota(5, 3, -2, D.Int), D.Double), [2, 1], 7.0),
+    "cat of positions": lambda o, x, y: o.cat([o.iota(4), o.neg(o.iota(4))], 0),
     "several": lambda o, x, y: (o.slice(x * 2.0, [0, 0], [6, 4]), o.slice(x * 2.0, [0, 0], [6, 4]), x * 2.0),
 }
 

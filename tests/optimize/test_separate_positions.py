@@ -1,0 +1,70 @@
+"""Positions that stand along several dims are made for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.fusion import Fusion, Iota
+from fuser.ir.verify_fusion import verify_fusion
+from fuser.optimize.pipeline import optimize_fusion
+from fuser.optimize.separate_positions import separate_positions
+from fuser.schedule.segmentation import segment_fusion
+
+Float = DataType.Float
+
+
+def fusion_of(fd: FusionDefinition) -> Fusion:
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def causal(fd: FusionDefinition, along: Any) -> None:
+    """A square whose upper half is zero; `along`: what is computed of the positions."""
+    o, x = fd.ops, fd.define_tensor([7, 7], True, Float)
+    at = along(o, o.iota(7))
+    below = o.ge(o.broadcast(at, [False, True]), o.broadcast(at, [True, False]))
+    fd.add_output(o.where(below, x, 0.0))
+
+
+CHAINS: dict[str, Any] = {
+    "positions": lambda o, at: at,
+    "computed positions": lambda o, at: o.mul(o.cast(at, Float), 0.5),
+    "of constants": lambda o, at: o.add(at, o.full([7], 3, DataType.Int)),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_rows_and_columns_of_a_square_are_one_kernel(name: str) -> None:
+    with FusionDefinition() as fd:
+        causal(fd, CHAINS[name])
+    found = separate_positions(fusion_of(fd))
+    verify_fusion(found)
+    assert sum(isinstance(e, Iota) for e in found.exprs) == 2
+    assert separate_positions(found) is found
+    segments = segment_fusion(optimize_fusion(fusion_of(fd), lambda name, text: None)).segments
+    assert sum(s.has_kernel for s in segments) == 1
+    x = np.random.default_rng(0).standard_normal((7, 7)).astype(np.float32)
+    (y,) = fd.execute([x], device="simulator")
+    np.testing.assert_array_equal(y, evaluate_fusion(fusion_of(fd), [x])[0])
+
+
+def test_what_is_broadcast_one_way_is_made_once() -> None:
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([-1, 7], True, Float)
+        at = o.cast(o.iota(7), Float)
+        a, b = (o.broadcast(at, [True, False]) for _ in range(2))
+        fd.add_output(o.add(o.mul(x, a), b))
+    assert separate_positions(fusion_of(fd)) is fusion_of(fd)
+
+
+def test_values_of_tensors_are_made_once() -> None:
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([7], True, Float)
+        at = o.add(x, o.cast(o.iota(7), Float))
+        fd.add_output(o.sub(o.broadcast(at, [False, True]), o.broadcast(at, [True, False])))
+    assert separate_positions(fusion_of(fd)) is fusion_of(fd)
