@@ -13,7 +13,8 @@ asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Pla
 docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
 
 Sub-packages and files; upper ones import lower ones
-    segmentation.py       splits a fusion into segments; view_segments.py: views; cuts.py, runs.py: the rest, in order
+    segmentation.py       splits a fusion into segments; view_segments.py: views; cuts.py, runs.py: the rest, in order;
+                          boundaries.py: what is stored between them
     segment.py            a segment, and the scheduler that accepts it
     registry.py           the schedulers, in the order in which they are asked
     schedulers/           each scheduler: what it accepts, proposes and records
@@ -42,6 +43,8 @@ Segmentation (segmentation.py)
         kernel that needs them: casts, masks made of positions, slices.
     5.  What cannot be split so, and everything if that gives fewer kernels: exprs in depth-first order from the outputs, in
         runs as long as some scheduler accepts the run (runs.py).
+    6.  However it was split: what its readers compute with no more bytes than it takes to store it and to read it again is not
+        stored (boundaries.py).
 
     An expr that no scheduler accepts is a kernel of its own, one thread per element, with a warning
     (schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is

@@ -79,14 +79,11 @@ class _Cuts:
     def __init__(self, fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> None:
         self.fusion = fusion
         self.is_accepted = is_accepted
-        read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
-        tensors = list(dict.fromkeys((*fusion.tensors, *read)))
         self.definitions = {t: e for e in fusion.tensor_exprs for t in tensor_outputs(e)}
-        self.order = {t: k for k, t in enumerate(tensors)}
         seen_twice = _seen_twice(fusion)
         self.level = _levels(fusion, seen_twice)
-        graph = fusion.resolved_dims
-        self.rank = {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
+        self.rank = ranks(fusion)
+        self.order = {t: k for k, t in enumerate(self.rank)}
         self.sources = _sources(fusion, self.rank, seen_twice)
 
     def run(self) -> list[Part]:
@@ -153,23 +150,37 @@ class _Cuts:
 
     def _early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
         """Lots of what to make before the rest: as much as is accepted. Nothing if all is of one level."""
-        tried: list[list[Tensor]] = []
-        lots: list[list[Tensor]] = []
-        ends = range(max(map(self.level.__getitem__, wanted)), -1, -1)
-        for end, only_kept in itertools.product(ends, (False, True)):
-            early = self._crossing(wanted, made, end, only_kept=only_kept)
-            if not early or early in tried or set(wanted).issubset(early):
-                continue
-            tried.append(early)
-            lots = self._lots(early, made)
-            if all(self.is_accepted(self._part(lot, made)[0]) for lot in lots):
-                break
+        lots = self._accepted_early(wanted, made)
         if len(lots) < 2:
             return lots
         for lot in lots:
             others = [other for other in lots if other is not lot]
             if self.is_accepted(self._part(wanted, made.union(*others))[0]):
                 return others
+        return lots
+
+    def _accepted_early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Those of the highest level that are accepted; where there are none, in place of lots that are not what these are
+        computed of; else the last ones that were tried."""
+        tried: list[list[Tensor]] = []
+        lots: list[list[Tensor]] = []
+        ends = range(max(map(self.level.__getitem__, wanted)), -1, -1)
+        for goes_on, end, only_kept in itertools.product((False, True), ends, (False, True)):
+            early = self._crossing(wanted, made, end, only_kept=only_kept)
+            while early and (goes_on or early not in tried):
+                refused = list(wanted)
+                if not set(wanted).issubset(early):
+                    tried.append(early)
+                    lots = self._lots(early, made)
+                    refused = [t for lot in lots if not self.is_accepted(self._part(lot, made)[0]) for t in lot]
+                    if not refused:
+                        return lots
+                if not goes_on:
+                    break
+                kept = [t for t in early if t not in refused]
+                operands = [s for t in refused for s in tensor_inputs(self.definitions[t])]
+                below = self._crossing(operands, made.union(kept), end, only_kept=only_kept)
+                early = sorted({*kept, *below}, key=self.order.__getitem__) if below else []
         return lots
 
     def _crossing(
@@ -253,22 +264,39 @@ class _Cuts:
         return frozenset(frozenset(map(graph.group, t.logical)) for t in lot)
 
     def _below(self, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
-        """Exprs that tensors need beside those that are made, in order."""
-        needed = set(wanted)
-        found: list[TensorExpr] = []
-        for e in reversed(self.fusion.tensor_exprs):
-            if any(t in needed and t not in made for t in tensor_outputs(e)):
-                found.append(e)
-                needed.update(tensor_inputs(e))
-        return found[::-1]
+        return exprs_for(self.fusion, wanted, made)
 
     def _part(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> Part:
-        exprs = self._below(wanted, made)
-        own = set(exprs)
-        kept = tuple(e for e in self.fusion.exprs if e in own or not tensor_expr(e))
-        updates = {o.tensor: o for o in self.fusion.outputs}
-        outputs = tuple(updates.get(t) or Output(t) for t in sorted(wanted, key=self.order.__getitem__))
-        return sub_fusion(replace(self.fusion, exprs=kept, outputs=outputs), exprs)
+        return part_of(self.fusion, sorted(wanted, key=self.order.__getitem__), made)
+
+
+def ranks(fusion: Fusion) -> dict[Tensor, int]:
+    """Per tensor of a fusion, in order, how many of its dims have several elements: what stands for its size."""
+    graph = fusion.resolved_dims
+    read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
+    tensors = dict.fromkeys((*fusion.tensors, *read))
+    return {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
+
+
+def exprs_for(fusion: Fusion, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
+    """Exprs that tensors need beside those that are made, in order."""
+    needed = set(wanted)
+    found: list[TensorExpr] = []
+    for e in reversed(fusion.tensor_exprs):
+        if any(t in needed and t not in made for t in tensor_outputs(e)):
+            found.append(e)
+            needed.update(tensor_inputs(e))
+    return found[::-1]
+
+
+def part_of(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:
+    """What makes some tensors, where others are made."""
+    exprs = exprs_for(fusion, wanted, made)
+    own = set(exprs)
+    kept = tuple(e for e in fusion.exprs if e in own or not tensor_expr(e))
+    updates = {o.tensor: o for o in fusion.outputs}
+    outputs = tuple(updates.get(t) or Output(t) for t in wanted)
+    return sub_fusion(replace(fusion, exprs=kept, outputs=outputs), exprs)
 
 
 def _levels(fusion: Fusion, seen_twice: Collection[Tensor]) -> dict[Tensor, int]:

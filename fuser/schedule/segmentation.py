@@ -28,6 +28,7 @@ from fuser.ir.live_order import exprs_below
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
+from fuser.schedule.boundaries import recompute_boundaries
 from fuser.schedule.cuts import cut_fusion
 from fuser.schedule.registry import LAST_RESORT
 from fuser.schedule.runs import depth_first, independent_segments, runs_in_order
@@ -108,8 +109,9 @@ def _segments_between(fusion: Fusion, without: Collection[SizeRefusal]) -> Segme
     small = _smaller_reductions(rest, exprs)
     others = [e for e in exprs if e not in small]
     if small and accepted_segment(*sub_fusion(rest, others), without) is not None:
-        segments += runs_in_order(rest, [e for e in exprs if e in small], without)
-        return SegmentedFusion(fusion, (*segments, segment_of(rest, others, without), *last))
+        runs = runs_in_order(rest, [e for e in exprs if e in small], without)
+        both = recompute_boundaries(rest, (*runs, segment_of(rest, others, without)), without)
+        return SegmentedFusion(fusion, (*segments, *both, *last))
     core, extents = sub_fusion(rest, exprs) if after else (rest, ())
     cut = (_with_extents(s, extents) for s in _cut(core, without))
     return SegmentedFusion(fusion, (*segments, *cut, *last))
@@ -138,7 +140,8 @@ def _cut(fusion: Fusion, without: Collection[SizeRefusal]) -> list[Segment]:
             # What it would compute again, and a part before it stores, it reads.
             made = {t for s in segments for t in s.fusion.output_tensors}
             segments += [_with_extents(s, extents) for s in runs_in_order(part, depth_first(part, made), without)]
-    in_order = runs_in_order(fusion, depth_first(fusion), without)
+    segments = recompute_boundaries(fusion, segments, without)
+    in_order = recompute_boundaries(fusion, runs_in_order(fusion, depth_first(fusion), without), without)
     stored = [t for s in segments for t in s.fusion.output_tensors]
     if len(set(stored)) < len(stored):
         # A run stores what a part behind it stores as well, and others may have read by then.

@@ -139,6 +139,22 @@ def rolled(fd: FusionDefinition) -> None:
     fd.add_output(o.mul(windows, 2.0))
 
 
+def contrasted(fd: FusionDefinition) -> None:
+    """The mean loss of rows and of columns of one matrix, whose diagonal is right."""
+    o = fd.ops
+    x, scale = fd.define_tensor([7, 7], True, BFloat16), fd.define_tensor([1], True, Float)
+    scores = o.mul(o.cast(x, Float), o.broadcast(o.exp(scale), [True, False]))
+    at = o.iota(7)
+    is_right = o.eq(o.broadcast(at, [False, True]), o.broadcast(at, [True, False]))
+    right = o.sum(o.where(is_right, scores, 0.0), [1])
+    losses: list[Any] = []
+    for dim in (1, 0):
+        largest = o.max(scores, [dim], keepdim=True)
+        total = o.sum(o.exp(o.sub(scores, largest)), [dim])
+        losses.append(o.sum(o.sub(o.add(o.squeeze(largest, [dim]), o.log(total)), right), [0]))
+    fd.add_output(o.mul(o.add(losses[0], losses[1]), 0.5 / 7))
+
+
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
@@ -148,6 +164,7 @@ CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "pooled": (pooled, 2),
     "differences": (differences, 2),
     "rolled": (rolled, 1),
+    "contrasted": (contrasted, 2),
 }
 
 

@@ -1,0 +1,99 @@
+"""What segments store for others: nothing that these compute as well with fewer bytes.
+
+    [t2 = cast(t0)]  [t3 = sum(t2, rows)]  [t4 = sum(t2, columns)]      ->      [t2, t3]  [t2, t4]
+
+However a fusion was cut: a value that is cheap to compute of tensors that are there anyway, inputs or what earlier segments
+store, is computed by each segment that reads it, where that moves no more bytes than to store it and to read it again. What a
+reader reads already costs nothing. A segment that nobody needs then is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from fuser.ir.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks
+from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment
+
+
+def recompute_boundaries(
+    fusion: Fusion, segments: Sequence[Segment], without: Collection[SizeRefusal]
+) -> list[Segment]:
+    """The segments that a fusion was cut into, with less that is stored between them."""
+    found = list(segments)
+    boundaries = _Boundaries(fusion, without)
+    for k in reversed(range(len(found))):
+        while k < len(found):
+            stored = boundaries.only_stored(found[k])
+            ways = (boundaries.without(found, k, wanted) for wanted in dict.fromkeys((stored, *((t,) for t in stored))))
+            changed = next((way for way in ways if way is not None), None)
+            if changed is None:
+                break
+            found = changed
+    return found
+
+
+class _Boundaries:
+    def __init__(self, fusion: Fusion, without: Collection[SizeRefusal]) -> None:
+        self.fusion = fusion
+        self.unfit = without
+        self.rank = ranks(fusion)
+        self.known = {t.name: t for t in self.rank}
+        self.shown = set(fusion.output_tensors)
+        self.updated = {o.alias_of for o in fusion.outputs if o.alias_of is not None}
+
+    def only_stored(self, segment: Segment) -> tuple[Tensor, ...]:
+        """What a kernel makes for others alone, and they could. One that runs beside another stays."""
+        if not segment.has_kernel or segment.starts_next or segment.beside:
+            return ()
+        made = self._inputs(segment)
+        stored = [t for t in segment.fusion.output_tensors if t in self.known.values() and t not in self.shown]
+        return tuple(t for t in stored if self._is_cheap(t, made))
+
+    def without(self, segments: Sequence[Segment], k: int, dropped: Collection[Tensor]) -> list[Segment] | None:
+        """The segments where readers of what one of them stores compute it; None if that is no better, or nobody takes them."""
+        if not dropped:
+            return None
+        maker = segments[k]
+        outputs = [t for t in maker.fusion.output_tensors if t not in dropped]
+        names = {t.name for t in dropped}
+        readers = [n for n in range(k + 1, len(segments)) if names & {t.name for t in segments[n].fusion.input_tensors}]
+        given = self._inputs(maker)
+        below = exprs_for(self.fusion, dropped, given)
+        computed = {t for e in below for t in tensor_outputs(e)}
+        leaves = {t for e in below for t in tensor_inputs(e)} - computed
+        size = max(self.rank[t] for t in dropped)
+
+        def nbytes(tensors: Collection[Tensor]) -> int:
+            # What has fewer dims is small beside it.
+            return sum(t.dtype.itemsize for t in tensors if self.rank[t] >= size)
+
+        saved = nbytes(dropped)
+        again = 0
+        for n in readers:
+            own = self._inputs(segments[n])
+            saved += nbytes([t for t in dropped if t in own])
+            again += nbytes(leaves - own)
+        saved += nbytes(given) if not outputs else 0
+        if again > saved or (again == saved and outputs):
+            return None
+        changed = list(segments)
+        for n in (k, *readers) if outputs else readers:
+            wanted = outputs if n == k else segments[n].fusion.output_tensors
+            made = (given if n == k else self._inputs(segments[n]) | leaves) - set(dropped)
+            new = accepted_segment(*part_of(self.fusion, wanted, made), self.unfit)
+            if new is None:
+                return None
+            changed[n] = replace(new, starts_next=segments[n].starts_next, beside=segments[n].beside)
+        return changed if outputs else [s for n, s in enumerate(changed) if n != k]
+
+    def _inputs(self, segment: Segment) -> frozenset[Tensor]:
+        return frozenset(self.known[t.name] for t in segment.fusion.input_tensors if t.name in self.known)
+
+    def _is_cheap(self, t: Tensor, made: Collection[Tensor]) -> bool:
+        """Whether it is computed of what a segment reads by exprs that several kernels may have."""
+        below = exprs_for(self.fusion, (t,), made)
+        is_cheap = all(isinstance(e, COMPUTED_AGAIN) for e in below)
+        is_end = any(isinstance(e, Pointwise) and e.op == "segment_set" for e in below)
+        return is_cheap and not is_end and self.updated.isdisjoint(s for e in below for s in tensor_inputs(e))
