@@ -186,9 +186,11 @@ class _Cuts:
     def _crossing(
         self, wanted: Iterable[Tensor], made: Collection[Tensor], end: int, *, only_kept: bool
     ) -> list[Tensor]:
-        """What to store of levels up to `end` for those beyond: kept tensors, or what is computed of them and is no larger."""
+        """What to store of levels up to `end` for those beyond: kept tensors, or what is computed of them and is no larger, as
+        outputs are in any case."""
         found: set[Tensor] = set()
         seen: set[Tensor] = set()
+        shown = frozenset(self.fusion.output_tensors)
         stack = list(wanted)
         while stack:
             t = stack.pop()
@@ -196,7 +198,7 @@ class _Cuts:
             if t in seen or t in made or definition is None:
                 continue
             seen.add(t)
-            is_small = not only_kept and self._is_handed_over(t, made)
+            is_small = (t in shown or not only_kept) and self._is_handed_over(t, made)
             if self.level[t] <= end and (t in self.sources[t] or is_small):
                 found.add(t)
             else:
