@@ -17,6 +17,7 @@ from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
+from fuser.optimize.join_reductions import join_reductions
 from fuser.optimize.nest_reductions import nest_reductions
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.recompute_across_calls import recompute_across_calls
@@ -62,6 +63,7 @@ def test_passes_keep_the_meaning() -> None:
         separate_positions,
         split_reshaped_dims,
         hoist_displaced_reads,
+        join_reductions,
         nest_reductions,
         fuse_exp_sums,
         exact_exponents,
