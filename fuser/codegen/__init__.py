@@ -1,7 +1,8 @@
-"""Codegen: kernel IR becomes CUDA text. Nothing is optimised here; equal kernels give equal text.
+"""Codegen: kernel IR becomes CUDA text; equal kernels give equal text. Nothing is optimised here but how ptxas takes tests.
 
 `generate_cuda` (generate.py) puts the text together: what stands around the body (preamble.py), statements
-(statements.py, tested_reads.py), values (values.py; the spelling of ops is ir/cuda_spelling.py), names (names.py).
+(statements.py; reads under tests: tested_reads.py, tests that are left out: untested_values.py), values (values.py; the
+spelling of ops is ir/cuda_spelling.py), names (names.py).
 
 The text includes nothing. 16-bit types, complex numbers and ops of several steps are device functions of this project,
 and only those that are used are written (device_functions.py, float_functions.py, complex_functions.py,

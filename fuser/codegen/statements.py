@@ -16,6 +16,7 @@ from fuser.codegen.tested_reads import (
     tested_reads,
     tested_tree,
 )
+from fuser.codegen.untested_values import untested_values
 from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
@@ -103,6 +104,7 @@ class StatementWriter:
         self._only_read_into = only_read_into(kernel.body)
         self._tested_reads = TestedReads(names, values)
         self._in_tree = False
+        self._untested = untested_values(kernel.body)
         self._fills = fills
         # Tests around the statement at hand, and whether there are asynchronous copies under any (not asked yet: None).
 
@@ -262,6 +264,9 @@ class StatementWriter:
         self.lines.append(indent + "}")
 
     def _if(self, stmt: If, indent: str) -> None:
+        if stmt in self._untested:
+            self.body(stmt.then, indent)
+            return
         if reads_or_zeros(stmt):
             self._read_or_zeros(stmt, indent)
             return
