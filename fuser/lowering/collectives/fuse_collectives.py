@@ -1,6 +1,6 @@
 """Fuse collectives: which reductions of a body are expanded together, and where. Part of the pass expand_collectives.
 
-Reductions over the same blocks share a semaphore.
+Reductions over the same blocks share a semaphore, and neighbours over the same threads the barriers of their exchange.
 """
 
 from __future__ import annotations
@@ -49,7 +49,25 @@ def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
                     before.append(item)
             items[first : last + 1] = [*before, tuple(meeting) if len(meeting) > 1 else meeting[0], *after]
             together = [r for r in together if r not in meeting]
-    return items
+    return _with_neighbours(items)
+
+
+def _with_neighbours(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
+    """The items, with reductions within blocks and clusters in a tuple where nothing stands between them."""
+    found: list[Stmt | tuple[Reduce, ...]] = []
+    for item in items:
+        before = found[-1] if found else None
+        first = before[0] if isinstance(before, tuple) else before
+        if isinstance(item, Reduce) and isinstance(first, Reduce) and _block_key(item) == _block_key(first) is not None:
+            found[-1] = (*(before if isinstance(before, tuple) else (first,)), item)
+        else:
+            found.append(item)
+    return found
+
+
+def _block_key(reduce: Reduce) -> object:
+    """What reductions within blocks and clusters must have in common to share an exchange; None for those over the grid."""
+    return None if reduce.grid_axes else (reduce.block_axes, reduce.cluster_axes, reduce.copy_axes)
 
 
 def _grid_key(stmt: Stmt) -> object:

@@ -37,6 +37,14 @@ def test_reductions_of_threads_stay_where_they_are() -> None:
     assert fuse_collectives((a, between, b)) == [a, between, b]
 
 
+def test_neighbours_over_the_same_threads_share_an_exchange() -> None:
+    a, b, c = reduce_of(A), reduce_of(B), reduce_of(C)
+    other = reduce_of(D, block=ParallelType.block_y)
+    assert fuse_collectives((a, b, c, other)) == [(a, b, c), other]
+    over_grid = reduce_of(C, (GX,))
+    assert fuse_collectives((a, over_grid, b)) == [a, over_grid, b]
+
+
 def test_reductions_over_the_same_blocks_meet_at_the_last() -> None:
     """Tests for the last block of the first one wait for both."""
     first, second = symbol("first", 0, 1), symbol("second", 0, 1)
