@@ -190,6 +190,7 @@ class InnerPersistentParams:
     in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
     funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
                      at any address
+    early            whether all inputs along a row are read before the first exchange, those of later stages too
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
     bounds           (input, dim, low, high): extents for which the row fits
@@ -212,6 +213,7 @@ class InnerPersistentParams:
     groups: CooperativeGroups | None = None
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
+    early: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
 
 

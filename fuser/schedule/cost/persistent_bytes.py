@@ -5,6 +5,7 @@ The schedulers ask for it for every shape; it is found once for each segment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
@@ -49,12 +50,14 @@ class PersistentRows:
     kept          at most: what is kept between a stage and the next
     kept_inputs   of copies of inputs alone, where all else is computed again
     is_late       whether an input of full size is first read behind a reduction, access by access between stores
+    late          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
     """
 
     stages: int
     kept: int
     kept_inputs: int
     is_late: bool
+    late: int = 0
 
 
 @memoized
@@ -78,7 +81,19 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     # What lacks a dim, such as weights, comes from a cache; of a single row all are alike.
     most = max(map(len, dims.values()), default=0)
     is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
-    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True), is_late)
+    late = sum(builder.state(made).tensor.dtype.itemsize for made in late_copies(builder, copies))
+    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True), is_late, late)
+
+
+def late_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
+    """Copies of inputs along a row that a stage behind a reduction reads first. `copies`: of `cache_arguments`."""
+    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_stages(builder)
+
+    def is_along(name: str) -> bool:
+        return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+
+    read = [made for name, made in copies.items() if name in builder.input_names]
+    return tuple(made for made in read if first.get(made, 0) > 0 and is_along(made))
 
 
 def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:

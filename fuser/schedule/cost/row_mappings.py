@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fuser.ir.device_info import LINE_BYTES, WARP, DeviceInfo
+from fuser.ir.device_info import LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.code_costs import (
     ACCESS,
@@ -78,7 +78,7 @@ class RowMapping(NamedTuple):
 
     groups      that go over the rows, of blocks that meet in device memory; 0: blocks are handed out
     in_shared   the row lies in shared memory, else in registers
-    inputs_only, one_pass   as of InnerPersistentParams
+    inputs_only, one_pass, early   as of InnerPersistentParams
     """
 
     threads: int
@@ -91,6 +91,7 @@ class RowMapping(NamedTuple):
     one_pass: bool = False
     resident: int = 1
     registers: int = 0
+    early: bool = False
 
 
 def row_mappings(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place: bool) -> Iterator[RowMapping]:
@@ -185,7 +186,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     if m.one_pass and row.has_statistics:
         latency += STATISTICS_STEP * math.log2(along)
     latency = latency * cycle + device.first_to_last
-    if row.is_late and not m.in_shared:
+    if row.is_late and not m.in_shared and not m.early:
         # What is read between stores is waited for access by access.
         latency += m.batch * device.latencies.dram_ns / 1e3
     if m.in_shared:
@@ -194,7 +195,10 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
         exchange = BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * cycle
     else:
         exchange = BLOCK_EXCHANGE * device.block_exchange / 2 * steps / (WARP.bit_length() - 1)
-    started = 0.0
+    started = start = 0.0
+    if row.late and not m.early:
+        # The first blocks wait for weights until device memory answers, and not a cache.
+        start = (device.latencies.dram_ns - device.latencies.l2_ns) / 1e3
     if m.groups:
         exchange += device.grid_exchange(m.sharing)
         started = device.cluster_start
@@ -213,6 +217,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
         lines=m.batch * accesses * _lines(row, along) * LOOKUP,
         latency=latency,
         exchange=exchanges * exchange + started,
+        start=start,
     )
 
 
@@ -243,6 +248,11 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     return expected, expected + moving + 12 * words
 
 
+def _late_registers(row: RowWork, batch: int) -> int:
+    """Registers of what later stages read first, where all of it is read before."""
+    return batch * -(-row.vector * row.late // REGISTER_BYTES)
+
+
 def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
     most = MOST_CUT if row.is_cut else MOST_BATCH
     for sharing in clusters_of(row, device):
@@ -256,11 +266,16 @@ def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass:
             expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
             if needed > most_registers(threads, device):
                 continue
-            found = RowMapping(threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, expected)
-            for rows in _rows_of_block(row, threads, sharing):
-                resident = resident_blocks(threads * rows, expected, device)
-                if resident:
-                    yield found._replace(rows=rows, resident=resident)
+            late = _late_registers(row, batch)
+            for more in (0, late) if late and needed + late <= most_registers(threads, device) else (0,):
+                registers = expected + more
+                found = RowMapping(
+                    threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, registers, early=more > 0
+                )
+                for rows in _rows_of_block(row, threads, sharing):
+                    resident = resident_blocks(threads * rows, registers, device)
+                    if resident:
+                        yield found._replace(rows=rows, resident=resident)
 
 
 def _rows_of_block(row: RowWork, threads: int, sharing: int) -> list[int]:
@@ -320,6 +335,7 @@ def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) 
     """The mapping that parameters say."""
     in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
+    expected += _late_registers(row, params.batch) if params.early else 0
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
     resident = resident_blocks(params.threads * params.rows, expected, device, held)
     if in_shared and row.is_misaligned:
@@ -335,4 +351,5 @@ def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) 
         params.one_pass,
         max(1, resident) if groups is None else groups.resident,
         expected,
+        params.early,
     )

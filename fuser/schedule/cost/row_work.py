@@ -32,6 +32,7 @@ class RowWork:
     kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
+    late            bytes of an element that stages behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 
@@ -55,6 +56,7 @@ class RowWork:
     is_cut: bool
     is_misaligned: bool
     is_late: bool = False
+    late: int = 0
 
     @property
     def side_by_side(self) -> int:
@@ -110,4 +112,5 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         found.missing_elements > 0,
         not isinstance(found.accesses.access, Aligned),
         persistent_rows(segment, one_pass=False).is_late,
+        persistent_rows(segment, one_pass=False).late,
     )

@@ -209,7 +209,7 @@ def _by_preference(asked: _Asked, device: DeviceInfo) -> list[_ForAnyRows]:
     """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
     mappings = [*_handed_out_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_ForAnyRows] = []
-    for m in sorted(mappings, key=_preference):
+    for m in sorted(mappings, key=lambda m: _preference(m, device)):
         work = work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
@@ -245,9 +245,12 @@ def _close_to(time: float, device: DeviceInfo) -> float:
     return device.launch + (time - device.launch) * CLOSE
 
 
-def _preference(m: RowMapping) -> tuple[int, ...]:
+def _preference(m: RowMapping, device: DeviceInfo) -> tuple[int, ...]:
     """The lesser is proposed, of mappings that take about as long."""
-    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0
+    # With smaller blocks places of an SM stay empty, and larger ones hold theirs until the last of their rows is done.
+    full = device.max_threads_per_sm // device.max_blocks_per_sm
+    is_small = m.threads * m.rows < full
+    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.early, is_small, m.rows
 
 
 def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
@@ -255,7 +258,9 @@ def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]
     found = [*_handed_out_mappings(asked, device), *_groups(asked, device)]
     times = [(total_time(work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)]
     limit = _close_to(min((time for time, _ in times), default=math.inf), device)
-    best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
+    best = min(
+        (timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1], device), default=None
+    )
     rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
     return rest if best is None else [best, *rest]
 
@@ -297,6 +302,7 @@ def _params(
         CooperativeGroups(m.groups, m.resident) if m.groups else None,
         m.resident if m.in_shared and is_cut else 0,
         tuple(n for n in in_shared if n in narrow) if is_cut else (),
+        m.early,
         reasons=Reasons(lambda: _reasons(length, asked, m, device)),
     )
 
@@ -318,7 +324,10 @@ def _words(m: RowMapping) -> str:
     rows = f", {m.rows} rows a block" if m.rows > 1 else ""
     passes = ", one pass" if m.one_pass else ""
     again = ", the rest computed again" if m.inputs_only else ""
-    return f"{m.threads} threads of {m.batch} accesses in {place}{share if m.sharing > 1 else rows}{passes}{again}"
+    first = ", all inputs read first" if m.early else ""
+    return (
+        f"{m.threads} threads of {m.batch} accesses in {place}{share if m.sharing > 1 else rows}{passes}{again}{first}"
+    )
 
 
 CLOSE = 1.03

@@ -8,7 +8,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions
-from fuser.schedule.cost.persistent_bytes import set_two_pass
+from fuser.schedule.cost.persistent_bytes import late_copies, set_two_pass
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
@@ -29,22 +29,24 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         builder.ask_extent_within(tensor, dim, low, high)
     set_two_pass(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
+    late = late_copies(builder, copies) if params.early else ()
     placed = place_rows(builder, copies, params)
     evict_last(builder, copies)
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     name = _reference_name(builder)
-    _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
+    at = _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, params.access)
     vectorize_rows(builder, placed, params.access)
     if params.resident:
         builder.ask_blocks_per_sm(params.resident)
-    inline_rows(builder, placed, persistent=params.groups is not None)
+    inline_rows(builder, placed, dict.fromkeys(late, at), persistent=params.groups is not None)
     return builder
 
 
-def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
+def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
+    """The loops, from those of one tensor; how many of them are around those of a row."""
     loop = builder.state(name).loop
     graph = builder.graph()
     # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -69,6 +71,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         at += split_grid_stride(builder, name, blocks)
         if params.rows > 1:
             types.append((at - 1, ParallelType.block_y))
+    around = at
     if params.vector > 1:
         split_vector(builder, name, at, params.vector, params.access)
     builder.split(name, at, params.threads)
@@ -102,6 +105,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     for position, parallel_type in types:
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
+    return around
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:

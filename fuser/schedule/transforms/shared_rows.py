@@ -9,7 +9,7 @@ Each thread copies what it reads itself: no barrier stands between copy and read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import tensor_inputs
@@ -69,10 +69,10 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Acce
                 builder.allow_misaligned(each)
 
 
-def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool) -> None:
+def inline_rows(builder: ScheduleBuilder, placed: list[str], outside: Mapping[str, int], *, persistent: bool) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
-    over many."""
-    ahead = _of_a_row(builder)
+    over many. `outside`: tensors that stand outside, too, and in how many loops."""
+    ahead = [*_of_a_row(builder), *outside.items()]
     if not persistent:
         builder.inline_most(limits=ahead)
         return

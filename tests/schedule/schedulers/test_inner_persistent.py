@@ -13,7 +13,8 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, walk
+from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, Shuffle, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.number_trace import NumberTrace
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
@@ -112,6 +113,26 @@ def test_rows_in_registers(
     kernel, _ = run_rows(define, BFloat16 if inputs_only else Float, 37, length)
     assert kernel.plan is not None
     assert (kernel.plan.block[1].value > 1) == (threads < 32)
+
+
+@pytest.mark.parametrize("sharing", [1, 2])
+@pytest.mark.parametrize(("dtype", "length"), [(Float, 1000), (Float, 1001), (BFloat16, 4099)])
+def test_weights_are_read_before_the_first_exchange(
+    sharing: int, dtype: DataType, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    propose_only(monkeypatch, lambda m: m.early and m.sharing == sharing)
+    _, kernel = run_rows(layer_norm, dtype, 5, length)
+    order = list(walk(kernel.body))
+    exchanged = next(i for i, s in enumerate(order) if isinstance(s, Shuffle))
+    late = [b for s in order[exchanged:] for b, _ in stmt_reads(s) if b.is_global]
+    assert not late
+
+
+def test_rows_fill_the_places_of_a_processor() -> None:
+    """Of what takes about as long: a block of a warp would leave half of the places for warps empty."""
+    params = proposed(fusion_of(softmax, Float), (100000, 128), dtype=Float)
+    assert params.threads * params.rows >= H200.max_threads_per_sm // H200.max_blocks_per_sm
 
 
 def test_moments_of_rows_far_from_zero() -> None:
