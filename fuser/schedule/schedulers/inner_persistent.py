@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion
 from fuser.ir.number_trace import as_told
@@ -209,7 +209,7 @@ def _by_preference(asked: _Asked, device: DeviceInfo) -> list[_ForAnyRows]:
     """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
     mappings = [*_handed_out_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_ForAnyRows] = []
-    for m in sorted(mappings, key=lambda m: _preference(m, device)):
+    for m in sorted(mappings, key=_preference):
         work = work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
@@ -245,12 +245,11 @@ def _close_to(time: float, device: DeviceInfo) -> float:
     return device.launch + (time - device.launch) * CLOSE
 
 
-def _preference(m: RowMapping, device: DeviceInfo) -> tuple[int, ...]:
+def _preference(m: RowMapping) -> tuple[int, ...]:
     """The lesser is proposed, of mappings that take about as long."""
-    # With smaller blocks places of an SM stay empty, and larger ones hold theirs until the last of their rows is done.
-    full = device.max_threads_per_sm // device.max_blocks_per_sm
-    is_small = m.threads * m.rows < full
-    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.early, is_small, m.rows
+    # Blocks of a warp leave places of an SM empty; of more rows than fill those, a block ends with the last of its rows.
+    resident_warps = m.resident * -(-m.threads * m.rows // WARP)
+    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.early, -resident_warps, m.rows
 
 
 def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
@@ -258,9 +257,7 @@ def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]
     found = [*_handed_out_mappings(asked, device), *_groups(asked, device)]
     times = [(total_time(work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)]
     limit = _close_to(min((time for time, _ in times), default=math.inf), device)
-    best = min(
-        (timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1], device), default=None
-    )
+    best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
     rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
     return rest if best is None else [best, *rest]
 
