@@ -219,19 +219,17 @@ class _Expansion:
         def scan_totals(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
             return self._scan_totals(totals, before, total, groups)
 
-        def publish(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
-            return [Store(slots, groups.slot(total, groups.linear // WARP, groups.column), Load(totals, total))]
+        def publish(_base: Int, kept: Int, total: Int) -> list[Stmt]:
+            at = self._slot(kept, total - kept * tiles, groups.place(groups.linear // WARP), groups.places)
+            return [Store(slots, at, Load(totals, total))]
 
-        def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
-            def slot(q: Int) -> Load:
-                return Load(slots, groups.slot(total, groups.first + q, groups.column))
-
-            return self._collect(before, kept, total, const(groups.warps), groups.own, slot)
+        def read(kept: Int, tile: Int, q: Int) -> Load:
+            return Load(slots, self._slot(kept, tile, groups.place(groups.first + q), groups.places))
 
         stmts = [*self._fold_runs(totals), Allocate(before), *self._over_totals(scan_totals), Allocate(slots)]
         stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._over_totals(publish)), role=Role.owner))
         if groups.stride > 1:
-            return [*stmts, *self._over_totals(collect), *self._fold_before(before)]
+            return [*stmts, *self._collect(before, const(groups.warps), groups.own, read), *self._fold_before(before)]
         kept_axes: Axes = ((kept_count, 1),) if kept_count > 1 else ()
         at_once = max(1, WARP // groups.warps)
         for start in range(0, tiles, at_once):
@@ -239,27 +237,26 @@ class _Expansion:
             stmts += self._over(
                 kept_axes,
                 lambda _offset, kept, start=start, taken=taken: self._scan_slots(
-                    slots, before, kept, kept * tiles + start, taken, groups
+                    slots, before, kept, range(start, start + taken), groups
                 ),
             )
         return [*stmts, *self._fold_before(before)]
 
-    def _scan_slots(
-        self, slots: Buffer, before: Buffer, kept: Int, total: Int, tiles: int, groups: LaneGroups
-    ) -> list[Stmt]:
-        """Fold into `before` what earlier warps, earlier tiles and the carry hold, for `tiles` tiles from `total` on.
+    def _scan_slots(self, slots: Buffer, before: Buffer, kept: Int, tiles: range, groups: LaneGroups) -> list[Stmt]:
+        """Fold into `before` what earlier warps, earlier tiles and the carry hold, for some tiles.
 
         Each lane takes a slot: one shuffle per tile then tells a warp what comes before it.
         """
-        carry = self.scan.carry
-        count = tiles * groups.warps
+        carry, total = self.scan.carry, kept * self._tile_count + tiles.start
+        count = len(tiles) * groups.warps
         # Lanes beyond the slots read the last one again, and nothing reads them.
         slot = minimum(groups.row, const(count - 1))
-        at = groups.slot(total + slot // groups.warps, groups.first + slot % groups.warps, ZERO)
+        place = groups.place(groups.first + slot % groups.warps)
+        at = self._slot(kept, slot // groups.warps + tiles.start, place, groups.places)
         read = self._registers("slot", 1)
         stmts: list[Stmt] = [Allocate(read), Store(read, ZERO, Load(slots, at))]
         stmts += self._scan_lanes(read, ZERO, count, (1, WARP), groups.row)
-        for tile in range(tiles):
+        for tile in range(len(tiles)):
             earlier = self._registers("earlier", 1)
             position = groups.own + tile * groups.warps
             with_earlier = combined(self.scan, Load(carry, kept), Load(earlier, ZERO))
@@ -278,22 +275,41 @@ class _Expansion:
             Store(carry, kept, combined(self.scan, Load(carry, kept), Load(last, ZERO))),
         ]
 
-    def _collect(
-        self, before: Buffer, kept: Int, total: Int, count: Int, own: Int, slot: Callable[[Int], Load]
-    ) -> list[Stmt]:
-        """Fold into `before` the carry and the slots before this thread's `own`; the carry takes all `count` of them."""
-        carry, earlier = self.scan.carry, self._registers("earlier", 1)
-        q = self.block.symbol("q", count)
-        step = (
-            Store(earlier, ZERO, choose(self.scan, q, "eq", own, Load(carry, kept), Load(earlier, ZERO))),
-            Store(carry, kept, combined(self.scan, Load(carry, kept), slot(q))),
-        )
-        return [
-            Allocate(earlier),
-            Store(earlier, ZERO, Load(carry, kept)),
-            For(q, ZERO, count, ONE, step),
-            Store(before, total, combined(self.scan, Load(earlier, ZERO), Load(before, total))),
-        ]
+    def _slot(self, kept: Int, tile: Int, place: Int, places: Int | int) -> Int:
+        """Of a total in shared memory: those of a thread's kept elements are neighbours, which are read as one."""
+        return (tile * places + place) * self._kept_count + kept
+
+    def _collect(self, before: Buffer, count: Int, own: Int, slot: Callable[[Int, Int, Int], Load]) -> list[Stmt]:
+        """Fold into `before` the carry and the slots before this thread's `own`; the carry takes all `count` of them.
+
+        slot   (kept element, tile, number among the slots) -> what is there
+        """
+        carry, kept_count, tiles = self.scan.carry, self._kept_count, self._tile_count
+        kept_axes: Axes = ((kept_count, 1),) if kept_count > 1 else ()
+        earlier = self._registers("earlier", kept_count)
+        stmts: list[Stmt] = [Allocate(earlier)]
+        for tile in range(tiles):
+            q = self.block.symbol("q", count)
+
+            def start(_offset: Int, k: Int) -> list[Stmt]:
+                return [Store(earlier, k, Load(carry, k))]
+
+            def step(_offset: Int, k: Int, q: Int = q, tile: Int = const(tile)) -> list[Stmt]:
+                return [
+                    Store(earlier, k, choose(self.scan, q, "eq", own, Load(carry, k), Load(earlier, k))),
+                    Store(carry, k, combined(self.scan, Load(carry, k), slot(k, tile, q))),
+                ]
+
+            def finish(_offset: Int, k: Int, tile: int = tile) -> list[Stmt]:
+                at = k * tiles + tile
+                return [Store(before, at, combined(self.scan, Load(earlier, k), Load(before, at)))]
+
+            stmts += [
+                *self._over(kept_axes, start),
+                For(q, ZERO, count, ONE, tuple(self._over(kept_axes, step)), unroll=count.is_const),
+                *self._over(kept_axes, finish),
+            ]
+        return stmts
 
     def _in_turn(self) -> list[Stmt]:
         """Any threads: each reads the totals of all of its group, in their order."""
@@ -307,29 +323,27 @@ class _Expansion:
         scanned = [p for p in self.scan.block_axes if p in block.active]
         own = block.linear(list(reversed(scanned)), None)
 
-        def publish(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
+        def publish(_base: Int, kept: Int, total: Int) -> list[Stmt]:
+            at = self._slot(kept, total - kept * self._tile_count, linear, total_threads)
             return [
-                Store(slots, total * total_threads + linear, Load(totals, total)),
+                Store(slots, at, Load(totals, total)),
                 Store(before, total, self.scan.identity),
             ]
 
-        def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
-            def slot(q: Int) -> Load:
-                index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
-                position = q
-                for p in reversed(scanned):
-                    index[p] = position % block.sizes[p] if p is not scanned[0] else position
-                    position = position // block.sizes[p]
-                return Load(slots, total * total_threads + block.linear(block.active, index))
-
-            return self._collect(before, kept, total, block.count_of(scanned), own, slot)
+        def read(kept: Int, tile: Int, q: Int) -> Load:
+            index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
+            position = q
+            for p in reversed(scanned):
+                index[p] = position % block.sizes[p] if p is not scanned[0] else position
+                position = position // block.sizes[p]
+            return Load(slots, self._slot(kept, tile, block.linear(block.active, index), total_threads))
 
         return [
             *self._fold_runs(totals),
             Allocate(before),
             Allocate(slots),
             *self._over_totals(publish),
-            *self._over_totals(collect),
+            *self._collect(before, block.count_of(scanned), own, read),
             *self._fold_before(before),
         ]
 

@@ -32,9 +32,14 @@ class LaneGroups:
     own: Int
     first: Int
 
-    def slot(self, total: Int, warp: Int, column: Int) -> Int:
-        """Place of a warp's total."""
-        return (total * self.block_warps + warp) * self.stride + column
+    @property
+    def places(self) -> int:
+        """Of all warps' totals."""
+        return self.block_warps * self.stride
+
+    def place(self, warp: Int) -> Int:
+        """Of a warp's total, of this thread's column."""
+        return warp * self.stride + self.column
 
 
 def lane_groups(

@@ -8,8 +8,9 @@ import pytest
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import const
-from fuser.ir.kernel import BlockBarrier, Buffer, Kernel, Literal, Scan, Shuffle, ShuffleKind, Stmt, walk
+from fuser.ir.integers import ONE, ZERO, const
+from fuser.ir.kernel import BlockBarrier, Buffer, Kernel, Literal, Scan, Shuffle, ShuffleKind, Stmt, Store, walk
+from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.print_kernel import print_stmt
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import check, integers
@@ -105,3 +106,20 @@ def test_a_scan_prints_its_layout() -> None:
     assert print_stmt(stmt) == (
         "t1: scan add (v, carry c) over (block_x), identity -0.0:Float, kept 2:1, tiles 2:8, run 4:2"
     )
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(8, 8), (32, 4), (4, 3)])
+def test_the_totals_of_neighbouring_columns_are_neighbours_in_shared_memory(columns: int, threads: int) -> None:
+    """So that a thread reads those of all its columns in one access. The order in which threads read them stays theirs."""
+    kernel = kernel_of(lambda: scan_columns(*scanned(dim=0, start=True), columns, 2, threads, vector=2), 300, 9)
+    reads = [
+        v.index
+        for s in walk(kernel.body)
+        if isinstance(s, Store)
+        for v in value_loads(s.value)
+        if v.buffer.memory is MemoryType.shared
+    ]
+    assert reads
+    for index in reads:
+        (column,) = (s for s in index.symbols if s.name.startswith("e"))
+        assert index.substitute({column: ONE}) - index.substitute({column: ZERO}) is ONE
