@@ -176,11 +176,18 @@ class ScanScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, Scan):
             name = tensor_inputs(definition)[0].name
-        held = _transform(builder, name, scan.dim, params)
+        outside, held = _transform(builder, name, scan.dim, params)
         vectorize(builder, copies, params.vectorized, params.access)
-        loads = [copy for argument, copy in copies.items() if copy != argument]
-        # Loads are held from there on: all of a step's are issued before the first is used.
-        builder.inline_most(limits=[(n, builder.common_loops(n, name, held)) for n in loads])
+        # Loads are held from there on: all of a step's are issued before the first is used. What is the same all along the
+        # scanned dim is loaded and computed once, before the first step.
+        once = _same_along(builder, scan)
+        loads = {copy for argument, copy in copies.items() if copy != argument}
+        builder.inline_most(
+            limits=[
+                *((n, builder.common_loops(n, name, outside)) for n in once),
+                *((n, builder.common_loops(n, name, held)) for n in copies.values() if n in loads and n not in once),
+            ]
+        )
         for argument, copy in copies.items() if params.ahead else ():
             if argument in builder.input_names:
                 builder.load_ahead(copy, best_effort=True)
@@ -295,8 +302,17 @@ def _outer(
     )
 
 
-def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> int:
-    """Loops of all tensors; returns how many of them stand around the accesses that a thread holds at once."""
+def _same_along(builder: ScheduleBuilder, scan: Scan) -> list[str]:
+    """Results that the scanned dim is no dim of."""
+    graph = builder.graph()
+    scanned = graph.group(scan.axis)
+    results = (t for e in builder.exprs for t in tensor_outputs(e))
+    return [t.name for t in results if all(d.is_broadcast or graph.group(d) is not scanned for d in t.visible)]
+
+
+def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> tuple[int, int]:
+    """Loops of all tensors; returns how many of them stand around those of the scanned dim, and around the accesses that a
+    thread holds at once."""
     loop = builder.state(name).loop
     graph = builder.graph()
     # Other dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -348,11 +364,12 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             types = [(p if p <= at else p + 1, t) for p, t in types]
             types.append((at + 1, ParallelType.grid_y))
             at += 1
+    outside = at if params.cluster == 1 else at - 1
     builder.transform_like(name)
     for position, parallel_type in types:
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
-    return at + 1
+    return outside, at + 1
 
 
 def _power_below(value: int) -> int:

@@ -18,7 +18,8 @@ from fuser.ir.device_info import H200
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Allocate, Buffer, Kernel, walk
+from fuser.ir.kernel import Allocate, Buffer, For, Kernel, walk
+from fuser.ir.print_kernel import print_kernel, print_stmt
 from fuser.runtime import nvrtc
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Aligned, Peeled, ScanParams
@@ -396,6 +397,43 @@ def test_a_scan_of_a_scan_and_what_it_was_made_of(dim: int) -> None:
     out, first = execute(build, values)
     np.testing.assert_array_equal(first, np.cumsum(values, dim))
     np.testing.assert_array_equal(out, np.maximum(np.maximum.accumulate(np.cumsum(values, dim), dim), 2) - values)
+
+
+def _weighted(dim: int) -> Build:
+    def build(fd: FusionDefinition) -> Any:
+        t, weight = x(fd), x(fd, 1)
+        gate: Any = fd.ops.sigmoid(weight)
+        spread = fd.ops.broadcast(gate, [dim == 0, dim == 1])
+        return fd.ops.cumsum(t * spread, dim) / spread
+
+    return build
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_what_is_the_same_all_along_the_scanned_dim_is_computed_before_the_first_step(dim: int) -> None:
+    fusion = fusion_of(_weighted(dim))
+    rng = np.random.default_rng(dim)
+    shape = (5003, 48) if dim == 0 else (300, 5003)
+    arrays = [rng.integers(-4, 5, shape).astype(np.float32), rng.standard_normal(shape[1 - dim]).astype(np.float32)]
+    bound = bind_inputs(fusion, arrays)
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, ScanParams)
+    scheduled = ScanScheduler().apply(fusion, replace(params, bounds=(), cluster=1))
+    kernel = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate)).kernel
+    steps = [s for s in walk(kernel.body) if isinstance(s, For) and not s.unroll and not s.unswitch]
+    assert steps
+    assert "sigmoid" in print_kernel(kernel)
+    assert all("sigmoid" not in print_stmt(inner) for loop in steps for inner in walk(loop.body))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1), (37, 300), (300, 37), (1, 500), (500, 1), (0, 8), (8, 0)])
+def test_scans_with_values_of_columns_and_rows(dim: int, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    t, weight = rng.integers(-4, 5, shape).astype(np.float32), rng.standard_normal(shape[1 - dim]).astype(np.float32)
+    (out,) = execute(_weighted(dim), t, weight)
+    spread = np.expand_dims(1 / (1 + np.exp(-weight.astype(np.float64))), dim)
+    np.testing.assert_allclose(out, np.cumsum(t * spread, dim) / spread, rtol=1e-4, atol=1e-4)
 
 
 def test_in_place() -> None:
