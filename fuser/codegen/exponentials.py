@@ -22,10 +22,10 @@ from fuser.records import record
 
 EXP_TABLE, FILL_EXP_TABLE = "fuser_exp_table", "fuser_fill_exp_table"
 
-BY_POWERS = {name: f"{name}_by_powers" for name in ("fuser_exp_summand", "fuser_add_exp", "fuser_exp_of_difference")}
+BY_POWERS = {name: f"{name}_by_powers" for name in ("fuser_exp_summand", "fuser_add_exp", "fuser_exp_of_negative")}
 """Device functions of `float_functions.py`, and those that do the same by the table."""
 
-_OPS = frozenset(("exp_summand", "add_exp_summand", "exp_below"))
+_OPS = frozenset(("exp_summand", "add_exp_summand", "exp_of_negative"))
 LEAST = 24
 """Exponentials of a thread that are worth a table."""
 _ITERATIONS = 4
@@ -160,14 +160,12 @@ INLINE double fuser_add_exp_by_powers(double total, double x) {
   return fma(fma(fuser_exp_quotient(r), r, 1.0), fuser_exp_power(n, 0), total);
 }
 """,
-    # exp(a - b), a <= b, or nan, within 1.1 units. `lost` is what the difference lacks; it is nan where a or b is infinite:
-    # the difference is, too. 2**100 keeps the power a normal number for results below 2**-1022, which are rounded once.
-    # exp(-746) rounds to 0.
-    "fuser_exp_of_difference_by_powers": """
-INLINE double fuser_exp_of_difference_by_powers(double a, double b) {
-  double d = a - b, z = d - a, lost = (a - (d - z)) - (b + z), y = fuser_exp_bounded(d, 0xc0875000u, 0xc0875000u);
+    # exp(x) for x <= 0 and nan, within 1.1 units. 2**100 keeps the power a normal number for results below 2**-1022, which are
+    # rounded once. exp(-746) rounds to 0.
+    "fuser_exp_of_negative_by_powers": """
+INLINE double fuser_exp_of_negative_by_powers(double x) {
   int n;
-  double r = fuser_exp_reduced(y, n) + (__double2hiint(y) == __double2hiint(d) ? lost : 0.0), power = fuser_exp_power(n, 100);
+  double r = fuser_exp_reduced(fuser_exp_bounded(x, 0xc0875000u, 0xc0875000u), n), power = fuser_exp_power(n, 100);
   return fma(power, fuser_exp_quotient(r) * r, power) * 0x1p-100;
 }
 """,

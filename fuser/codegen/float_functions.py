@@ -49,37 +49,49 @@ INLINE float fuser_exp_parts(float x, float& scale) {
   return fuser_exp2_approx(fmaf(x, 0x1.4ae0cp-26f, fmaf(x, 0x1.715476p+0f, -n)));
 }
 """,
+    # As long as the compiler's own, and made of what sigmoids are made of: of exp(-|x|) and sigmoid(x) half is computed once.
+    "fuser_exp": """
+INLINE float fuser_exp(float x) {
+  float scale, p = fuser_exp_parts(x, scale);
+  return p * scale;
+}
+""",
 }
 
-_DIFFERENCES = {
-    # exp(a - b) = exp(d) (1 + lost), d + lost = a - b exactly. lost is nan where a or b is infinite: exp(d) is 0 or nan there.
-    # exp(d) = p 2**n within 0.9 ulp, where ex2.approx alone is off by up to two: p is a polynomial of d - n log(2), the scale
-    # in two parts so that it is a normal number for subnormal results, too. Below -104 results are 0.
-    "fuser_exp_below": """
-INLINE float fuser_exp_below(float a, float b) {
-  float d = a - b, z = d - a, lost = (a - (d - z)) - (b + z), y = d < -104.0f ? -104.0f : d;
-  float shifted = fmaf(y, 0x1.715476p+0f, 0x1.80012ep+23f), n = shifted - 0x1.80012ep+23f;  // n + 151 in the last bits
-  float scale = __int_as_float(__float_as_int(shifted) << 23);
-  float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, y));
-  float p = fmaf(fmaf(fmaf(0x1.6a4ce4p-10f, r, 0x1.123988p-7f), r, 0x1.5558bp-5f), r, 0x1.555492p-3f);
-  p = fmaf(fmaf(fmaf(p, r, 0x1.fffffcp-2f), r, 1.0f), r, 1.0f);
-  float e = p * scale * 0x1p-24f;
-  return fmaf(e, fmaxf(lost, -1.0f), e);
+_LOGARITHMS = {
+    "fuser_log2_approx": """
+INLINE float fuser_log2_approx(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+""",
+    # m + e log(2), 1 + x = 2**e (1 + m), -1/4 <= m < 1/2: log1p(m) = m - m**2 / 2 + m**3 P(m), P within 0.1 * 2**-24 of it.
+    # The scale is that of 1 + x rounded toward zero. Signs are such that -0 gives -0. Where no number is the logarithm, the
+    # approximate one tells: -infinity, infinity, nan.
+    "fuser_log1p": """
+INLINE float fuser_log1p(float x) {
+  float t = __fadd_rz(x, 1.0f);
+  int e = (0x3fbfffff - __float_as_int(t)) & 0xff800000;  // -e in the place of an exponent
+  float s = __int_as_float(0x40800000 + e), m = __int_as_float(__float_as_int(x) + e) - fmaf(-0.25f, s, 1.0f);
+  float p = fmaf(fmaf(fmaf(-0x1.718ed6p-5f, m, 0x1.acce26p-4f), m, -0x1.0d989cp-3f), m, 0x1.28841ap-3f);
+  p = fmaf(fmaf(fmaf(fmaf(p, m, -0x1.54ee38p-3f), m, 0x1.996978p-3f), m, -0x1.000046p-2f), m, 0x1.5555a4p-2f);
+  p = fmaf(fmaf(p, m, -0.5f), m * m, m);
+  float r = fmaf((float)e, -0x1.62e43p-24f, p);
+  return x > -1.0f && x < __int_as_float(0x7f800000) ? r : fuser_log2_approx(t);
+}
+""",
+    # For 0 <= x <= 1 and nan: x - x**2 Q(x), Q within 0.2 * 2**-24 of the logarithm, relative.
+    "fuser_log1p_of_fraction": """
+INLINE float fuser_log1p_of_fraction(float x) {
+  float p = fmaf(fmaf(fmaf(-0x1.e1da4cp-9f, x, 0x1.66525ap-6f), x, -0x1.f2fe8p-5f), x, 0x1.c38e0ap-4f);
+  p = fmaf(fmaf(fmaf(fmaf(p, x, -0x1.3edae8p-3f), x, 0x1.94f9bcp-3f), x, -0x1.ff7d58p-3f), x, 0x1.55527ep-2f);
+  return fmaf(fmaf(p, x, -0.5f) * x, x, x);
 }
 """,
 }
 
 _SIGMOIDS = {
-    # (n + rest) / (1 + p scale), p scale <= 1: a quotient corrected by its remainder, which takes in what the sum lost. Nothing
-    # but the exponential and the last rounding is left: torch's, which rounds the sum too, is half a unit worse. An infinite n
-    # has no remainder, and the remainder is subtracted, so that a zero keeps its sign.
-    "fuser_over_one_plus": """
-INLINE float fuser_over_one_plus(float n, float rest, float p, float scale) {
-  float d = fmaf(p, scale, 1.0f), lost = fmaf(p, scale, 1.0f - d), r = fuser_reciprocal_approx(d), q = n * r;
-  float corrected = fmaf(-(fmaf(q, lost, fmaf(q, d, -n)) - rest), r, q);
-  return corrected == corrected ? corrected : q;
-}
-""",
     # The exponential is of -|x|, so that 1 + exp lies in [1, 2] and the result never exceeds 1. That of a double is of -x while
     # that is finite, as in torch: no rounding more.
     "fuser_sigmoid": """
@@ -90,8 +102,8 @@ template <class T> INLINE T fuser_sigmoid(T x) {
 }
 INLINE float fuser_sigmoid(float x) {
   float scale, p = fuser_exp_parts(-fabsf(x), scale);
-  float q = fuser_over_one_plus(x < 0 ? p : 1.0f, 0.0f, p, scale);
-  return x < 0 ? q * scale : q;
+  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
+  return x < 0 ? (p * r) * scale : r;
 }
 """,
     # x meets the exponential before anything is rounded to a subnormal.
@@ -102,9 +114,9 @@ template <class T> INLINE T fuser_silu(T x) {
   return is_small ? (x * e) * e : x / ((T)1.0 + e);
 }
 INLINE float fuser_silu(float x) {
-  float scale, p = fuser_exp_parts(-fabsf(x), scale), n = x * p;
-  float q = fuser_over_one_plus(x < 0 ? n : x, x < 0 ? fmaf(x, p, -n) : 0.0f, p, scale);
-  return x < 0 ? q * scale : q;
+  float scale, p = fuser_exp_parts(-fabsf(x), scale);
+  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
+  return (x < 0 ? (x * p) * scale : x) * r;
 }
 """,
     # 2**n (1 + e) - 1 with e = expm1(x - n log(2)) = r + r**2 P(r), P within 0.01 * 2**-24 of it, relative. 2**(n - 1) is a
@@ -190,14 +202,37 @@ INLINE float fuser_sqrt(float x) {
   return x == 0.0f || x == __int_as_float(0x7f800000) ? x : root;
 }
 """,
-    # A step of Newton from the compiler's root, which is off by up to 2 units: 1 - x r**2 is exact to 2**-46 because the
-    # product x r comes in two parts, so the result is within 0.51 units. Zero and infinity have no such remainder.
-    "fuser_rsqrt": """
-INLINE double fuser_rsqrt(double x) { return rsqrt(x); }
-INLINE float fuser_rsqrt(float x) {
-  float r = rsqrtf(x), g = x * r;
-  float e = fmaf(-fmaf(x, r, -g), r, fmaf(-g, r, 1.0f)), refined = fmaf(0.5f * r, e, r);
-  return refined == refined ? refined : r;
+}
+
+# Off by at most twice what is off by half a unit: where no comparison and no integer may tell (`ir/approximate_ops.py`).
+_NEAR = {
+    # A power of two by which a divisor has a reciprocal that is a normal number, and by which a quotient loses nothing.
+    "fuser_normal_scale": """
+INLINE float fuser_normal_scale(float b) {
+  return fabsf(b) > 0x1p126f ? 0.25f : fabsf(b) < 0x1p-126f ? 0x1p24f : 1.0f;
+}
+""",
+    # A product with the rounded reciprocal: two products where many elements have a divisor in common. The reciprocals of zero
+    # and infinity cannot be refined.
+    "fuser_near_divide": """
+INLINE float fuser_near_divide(float a, float b) {
+  float scale = fuser_normal_scale(b), d = b * scale, first = fuser_reciprocal_approx(d);
+  float r = fmaf(-fmaf(d, first, -1.0f), first, first);
+  return a * scale * (r == r ? r : first);
+}
+""",
+    "fuser_near_reciprocal": """
+INLINE float fuser_near_reciprocal(float x) {
+  float scale = fuser_normal_scale(x);
+  return fuser_reciprocal_approx(x * scale) * scale;
+}
+""",
+    # Relative error below 2**-23, subnormal numbers included.
+    "fuser_near_sqrt": """
+INLINE float fuser_near_sqrt(float x) {
+  float r;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
 }
 """,
 }
@@ -230,12 +265,11 @@ INLINE double fuser_divide_by_sum(double a, double b, double r) {
     # exp(x) for x <= 0 and nan, within 1.1 units, without a branch: exponentials of several elements go on side by side, where
     # the compiler's own function has a branch each for what is below -708. r = x - n log(2) in two steps, of which the first
     # is exact, as |n| < 2**11. (exp(r) - 1 - r - r**2 / 2) / r**3 at the nodes of Chebyshev: 2**-55 of exp(r) in all. The power
-    # comes in two factors: so results below 2**-1022 are rounded once, and a nan stays one. exp(-746) rounds to 0. `rest` is
-    # what x lacks of the number that is meant.
+    # comes in two factors: so results below 2**-1022 are rounded once, and a nan stays one. exp(-746) rounds to 0.
     "fuser_exp_of_negative": """
-INLINE double fuser_exp_of_negative(double x, double rest = -0.0) {
+INLINE double fuser_exp_of_negative(double x) {
   double y = x < -746.0 ? -746.0 : x, shifted = fma(y, 0x1.71547652b82fep+0, 0x1.8p+52), n = shifted - 0x1.8p+52;
-  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y)) + rest;
+  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y));
   double p = fma(fma(0x1.af236aac51d05p-26, r, 0x1.2880411bad1aap-22), r, 0x1.71de17e40edfep-19);
   p = fma(fma(fma(p, r, 0x1.a019c9a5652d3p-16), r, 0x1.a01a01a4b322fp-13), r, 0x1.6c16c1738ff55p-10);
   p = fma(fma(fma(p, r, 0x1.1111111110e6ap-7), r, 0x1.5555555554cb7p-5), r, 0x1.5555555555555p-3);
@@ -297,31 +331,9 @@ INLINE double fuser_add_exp(double total, double x) {
     "fuser_largest": """
 INLINE double fuser_largest(double a, double b) { return a > b || a != a ? a : b; }
 """,
-    # As fuser_exp_below. lost is nan where b is infinite, too: so is a - b, or -infinity.
-    "fuser_exp_of_difference": """
-INLINE double fuser_exp_of_difference(double a, double b) {
-  double d = a - b, z = d - a, lost = (a - (d - z)) - (b + z);
-  return fuser_exp_of_negative(d, d < -746.0 ? -0.0 : lost);
-}
-""",
 }
 
 _COARSE = {
-    # Without the remainders of fuser_sigmoid and fuser_silu: the reciprocal and each product are rounded.
-    "fuser_near_sigmoid": """
-INLINE float fuser_near_sigmoid(float x) {
-  float scale, p = fuser_exp_parts(-fabsf(x), scale);
-  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
-  return x < 0 ? (p * r) * scale : r;
-}
-""",
-    "fuser_near_silu": """
-INLINE float fuser_near_silu(float x) {
-  float scale, p = fuser_exp_parts(-fabsf(x), scale);
-  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
-  return (x < 0 ? (x * p) * scale : x) * r;
-}
-""",
     # 2**(x / log(2)) = h * h: no h is flushed whose square is a float, and the product rounds once to a subnormal or infinity.
     # With k = 8 that is 2**-17, and twice the error of ex2: below 2**-16.8.
     "fuser_coarse_exp": """
@@ -352,12 +364,10 @@ INLINE float fuser_coarse_one_plus_tanh(float x) {
   return fuser_reciprocal_approx(fmaf(fuser_exp2_approx(x * -0x1.715476p+1f), 0.5f, 0.5f));
 }
 """,
-    # fuser_divide without its corrections: what a divisor that many elements have costs is paid once, the rest is two products.
+    # fuser_near_divide without a refined reciprocal.
     "fuser_coarse_divide": """
 INLINE float fuser_coarse_divide(float a, float b) {
-  int exponent = __float_as_int(b) & 0x7f800000, sign = __float_as_int(b) & 0x80000000;
-  int shift = exponent < 253 << 23 ? (253 << 23) - min(exponent, 126 << 23) : 125 << 23;
-  float scale = __int_as_float(shift | sign);
+  float scale = fuser_normal_scale(b);
   return a * scale * fuser_reciprocal_approx(b * scale);
 }
 """,
@@ -365,9 +375,10 @@ INLINE float fuser_coarse_divide(float a, float b) {
 
 FLOAT_FUNCTIONS: dict[str, str] = {
     **_EXP2_AND_RECIPROCAL,
-    **_DIFFERENCES,
+    **_LOGARITHMS,
     **_SIGMOIDS,
     **_DIVISIONS,
+    **_NEAR,
     **_DOUBLES,
     **_COARSE,
 }

@@ -1,7 +1,7 @@
 """Pointwise ops that the optimizer puts in: mostly such with an error above that of a float, where it does not show.
 
 Grammar
-    table    := APPROXIMATE: name -> ApproximateOp; ROUND_TO_BFLOAT16, EXP_BELOW: PointwiseOp
+    table    := APPROXIMATE: name -> ApproximateOp; ROUND_TO_BFLOAT16, EXP_OF_NEGATIVE, LOG1P_OF_FRACTION: PointwiseOp
                 ROWS: name -> PointwiseOp, those of the op table and of `exact_ops.py`, too
     ApproximateOp := row, error, definition
 
@@ -40,8 +40,8 @@ class ApproximateOp:
 
 _NEGATIVE = Samples(-80.0, 0.0, specials=False)
 COARSE_FORM, NEAR = "coarse", "near"
-"""What names of approximate ops begin with: `near` ones are off by a few units of a float, as a rounding to 16 bits
-that more is computed from allows."""
+"""What names of approximate ops begin with: `near` ones are off by at most twice what a correctly rounded result may be, and
+stand for it wherever no comparison or integer depends on it."""
 
 
 def _text(template: str) -> CudaRule:
@@ -127,12 +127,13 @@ APPROXIMATE: dict[str, ApproximateOp] = {
         _approximate("exp", "fuser_coarse_exp({0})", 2.0**-16),
         _approximate("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
         _approximate("silu", "fuser_coarse_silu({0})", 2.0**-16),
-        _approximate("sigmoid", "fuser_near_sigmoid({0})", 2.0**-21, prefix=NEAR),
-        _approximate("silu", "fuser_near_silu({0})", 2.0**-21, prefix=NEAR),
         _approximate("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _approximate("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _approximate("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
-        _approximate("rsqrt", "rsqrtf({0})", 2.0**-22),
+        _approximate("div", "fuser_near_divide({0}, {1})", 2.0**-23, constant=_times_reciprocal, prefix=NEAR),
+        _approximate("truediv", "fuser_near_divide({0}, {1})", 2.0**-23, constant=_times_reciprocal, prefix=NEAR),
+        _approximate("reciprocal", "fuser_near_reciprocal({0})", 2.0**-23, prefix=NEAR),
+        _approximate("sqrt", "fuser_near_sqrt({0})", 2.0**-23, prefix=NEAR),
         ApproximateOp(_EXP_OF_NEGATIVE, 2.0**-20.5, "exp({0})"),
         ApproximateOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
     )
@@ -154,31 +155,29 @@ ROUND_TO_BFLOAT16 = float_row(
 )
 
 
-def _exp_below(x: Array, largest: Array) -> Array:
-    with np.errstate(all="ignore"):
-        if x.dtype == np.float32:
-            return np.asarray(np.exp(x.astype(np.float64) - largest.astype(np.float64)), x.dtype)
-        d = np.asarray(x - largest)
-        z = d - x
-        lost = (x - (d - z)) - (largest + z)
-        e = np.exp(d)
-        return np.asarray(e + e * np.where(np.isfinite(lost), lost, 0.0), x.dtype)
-
-
-EXP_BELOW = float_row(
-    "exp_below",
-    "exp(a - b), a <= b, of the difference before it is rounded.",
-    _exp_below,
-    spelled(floating=("fuser_exp_below({0}, {1})", "fuser_exp_of_difference({0}, {1})")),
-    (1.5, 1.2),
-    a=_NEGATIVE,
-    b=Samples(0.0, 5.0, specials=False),
+# What operands that are known to lie in a range allow (`optimize/use_ranges.py`).
+EXP_OF_NEGATIVE = float_row(
+    "exp_of_negative",
+    "exp(x), x <= 0.",
+    POINTWISE["exp"].numpy,
+    spelled(floating=("fuser_exp({0})", "fuser_exp_of_negative({0})")),
+    (2.0, 1.2),
+    x=_NEGATIVE,
+)
+LOG1P_OF_FRACTION = float_row(
+    "log1p_of_fraction",
+    "log(1 + x), 0 <= x <= 1.",
+    POINTWISE["log1p"].numpy,
+    spelled(floating=("fuser_log1p_of_fraction({0})", "log1p({0})")),
+    (1.0, 1.0),
+    x=Samples(0.0, 1.0, specials=False),
 )
 
 DEFINITIONS: dict[str, str] = {
     **{name: op.definition for name, op in APPROXIMATE.items()},
     ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
-    EXP_BELOW.name: "exp(fd.ops.sub({0}, {1}))",
+    EXP_OF_NEGATIVE.name: "exp({0})",
+    LOG1P_OF_FRACTION.name: "log1p({0})",
     **EXACT_DEFINITIONS,
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
@@ -225,7 +224,8 @@ ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
     **{name: op.row for name, op in APPROXIMATE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
-    EXP_BELOW.name: EXP_BELOW,
+    EXP_OF_NEGATIVE.name: EXP_OF_NEGATIVE,
+    LOG1P_OF_FRACTION.name: LOG1P_OF_FRACTION,
     **{op.name: op for op in _SUMS_OF_EXPONENTIALS},
     **EXACT,
 }

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
-from fuser.ir.approximate_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_OF_NEGATIVE
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
@@ -173,12 +173,12 @@ def _powers_below(builder: ScheduledFusion, expr: ExpSum) -> list[TensorExpr]:
         if not (isinstance(wide, Broadcast) and wide.flags == kinds):
             continue
         for below in builder.uses(wide.output.name):
-            if isinstance(below, Pointwise) and below.op == EXP_BELOW.name and below.inputs == (x, wide.output):
-                return [wide, below]
             if not (isinstance(below, Pointwise) and below.op == "sub" and below.inputs == (x, wide.output)):
                 continue
             for power in builder.uses(below.output.name):
-                if isinstance(power, Pointwise) and power.op == expr.op and power.output.dtype is x.dtype:
+                if not (isinstance(power, Pointwise) and power.op in (expr.op, EXP_OF_NEGATIVE.name)):
+                    continue
+                if power.output.dtype is x.dtype:
                     return [wide, below, power]
     return []
 

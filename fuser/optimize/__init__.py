@@ -10,8 +10,8 @@ Passes, by what they are for
     layout, views    assign_output_layouts, join_pieces, separate_positions, split_reshaped_dims, hoist_displaced_reads,
                      undo_squeezes
     one pass         fuse_exp_sums, join_reductions, nest_reductions
-    cheaper          use_approximate_ops, drop_exact_roundings, round_as_floats, common_divisors
-    more exact       uncancelled_sums, exact_exponents
+    cheaper          use_approximate_ops, use_ranges, drop_exact_roundings, round_as_floats, common_divisors
+    more exact       uncancelled_sums
 
     for some sizes   reduce_in_steps, no pass of the pipeline: nest_reductions asks for it, and the compiler where
                      schedule/cost/two_kernel_reduction.py finds that it is faster

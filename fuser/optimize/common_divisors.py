@@ -14,7 +14,7 @@ rounds as well. Floats do so anyway (`codegen/float_functions.py`).
 
 from __future__ import annotations
 
-from fuser.ir.approximate_ops import EXP_BELOW
+from fuser.ir.approximate_ops import EXP_OF_NEGATIVE
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
 from fuser.ir.fusion import (
@@ -81,11 +81,14 @@ def common_divisors(fusion: Fusion) -> Fusion:
 def _is_term(expr: Pointwise, spread: Broadcast, fusion: Fusion) -> bool:
     """Whether what is divided is an exponential, and the divisor the sum of those of its row up to the largest one."""
     term, total = fusion.definitions.get(expr.inputs[0]), fusion.definitions.get(spread.input)
-    if not (isinstance(term, Pointwise) and term.op == EXP_BELOW.name and isinstance(total, ExpSum)):
+    if not (isinstance(term, Pointwise) and term.op == EXP_OF_NEGATIVE.name and isinstance(total, ExpSum)):
         return False
-    below = fusion.definitions.get(term.inputs[1])
-    is_of_row = isinstance(below, Broadcast) and below.input is total.largest and below.flags == spread.flags
-    return term.inputs[0] is total.input and total.total is spread.input and is_of_row
+    below = fusion.definitions.get(term.inputs[0])
+    if not (isinstance(below, Pointwise) and below.op == "sub" and below.inputs[0] is total.input):
+        return False
+    largest = fusion.definitions.get(below.inputs[1])
+    is_of_row = isinstance(largest, Broadcast) and largest.input is total.largest and largest.flags == spread.flags
+    return total.total is spread.input and is_of_row
 
 
 def _divisor(expr: Expr, fusion: Fusion) -> Broadcast | None:

@@ -13,7 +13,6 @@ from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
-from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
@@ -27,6 +26,7 @@ from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
 from fuser.optimize.use_approximate_ops import use_approximate_ops
+from fuser.optimize.use_ranges import use_ranges
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     remove_dead_code,
@@ -41,7 +41,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     join_reductions,
     nest_reductions,
     fuse_exp_sums,
-    exact_exponents,
+    use_ranges,
     drop_exact_roundings,
     undo_squeezes,
     compute_before_broadcast,

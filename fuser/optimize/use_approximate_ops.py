@@ -14,36 +14,34 @@ approximate form (`ir/approximate_ops.py`) where that form's error fits.
     terms exp(x - max(x)) of a sum over what the maximum is of
                           what a few units of a float change: the sum is 1 or more, so it does not matter how small terms are
                           rounded, whatever the sum is for
-    all else              nothing: differences and sums of both signs magnify an error, comparisons and integers may jump,
-                          a Float or Double output is the result itself
+    quotients, reciprocals and roots of Floats
+                          twice the error of a correctly rounded one, unless a comparison, a rounding to a whole number or an
+                          integer depends on it, which may jump
+    all else              nothing: differences and sums of both signs magnify an error, a Float or Double output is the result
+                          itself
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from fuser.ir.approximate_ops import APPROXIMATE, COARSE_FORM, NEAR
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
     Broadcast,
-    Cat,
-    Expand,
     Expr,
-    Full,
     Fusion,
     Gather,
-    Permute,
     Pointwise,
     Reduction,
-    Reshape,
-    Resize,
-    Scalar,
-    Squeeze,
     Tensor,
     Val,
     expr_inputs,
     expr_outputs,
 )
 from fuser.optimize.uncancelled_sums import tanh_plus_one
+from fuser.optimize.value_ranges import MOVING, Range, range_of, value_ranges
 
 _OUTPUT_ERROR = {DataType.BFloat16: 2.0**-10, DataType.Half: 2.0**-13}
 """A quarter of a unit in the last place of the smallest result that has one, relative."""
@@ -53,18 +51,18 @@ _ROUNDED_ERROR = 2.0**-21
 # Results with a relative error no larger than the operands' (roots: half of it), and results that are operands.
 _PASSING = frozenset(("neg", "abs", "sqrt", "rsqrt", "relu", "maximum", "minimum", "where", *COPIES))
 _PRODUCTS = frozenset(("mul", "div", "truediv", "reciprocal"))
-_MOVING = (Broadcast, Squeeze, Expand, Permute, Reshape, Resize, Cat)
+_WHOLE = frozenset(("ceil", "floor", "fmod", "frac", "remainder", "round", "trunc"))
 _EXACT_ON_16_BITS = frozenset(("neg", "abs", "relu", "maximum", "minimum", "where", *COPIES))
-_NEVER_NEGATIVE = frozenset(("exp", "exp2", "sigmoid", "abs", "sqrt", "rsqrt"))
 
 
 def use_approximate_ops(fusion: Fusion) -> Fusion:
     """The same outputs, to within their dtypes' last places."""
     allowed = _allowed_errors(fusion) if any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors) else {}
+    compared = _compared(fusion)
     replaced: dict[Expr, Pointwise] = {}
     for expr in fusion.exprs:
         if isinstance(expr, Pointwise):
-            coarse = _approximate_form(expr, allowed.get(expr.output, 0.0), fusion)
+            coarse = _approximate_form(expr, allowed.get(expr.output, 0.0), expr.output in compared, fusion)
             if coarse is not None:
                 replaced[expr] = coarse
     if not replaced:
@@ -72,8 +70,8 @@ def use_approximate_ops(fusion: Fusion) -> Fusion:
     return _without_unused(fusion, [replaced.get(e, e) for e in fusion.exprs])
 
 
-def _approximate_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise | None:
-    """The approximate op that computes the same with an error of at most `allowed`."""
+def _approximate_form(expr: Pointwise, allowed: float, is_compared: bool, fusion: Fusion) -> Pointwise | None:
+    """The approximate op that computes the same with an error of at most `allowed`, or with one that only comparisons tell."""
     if not _computes_in_float(expr):
         return None
     if expr.op == "add":
@@ -81,15 +79,23 @@ def _approximate_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointw
     else:
         name, inputs = f"{COARSE_FORM}_{expr.op}", expr.inputs
     found = APPROXIMATE.get(name)
-    if found is None or found.error > allowed:
-        near = APPROXIMATE.get(f"{NEAR}_{expr.op}")
-        if near is not None and near.error <= allowed:
-            name, found = near.row.name, near
-    if found is None or inputs is None or found.error > allowed:
-        if expr.op != "exp" or not _is_term_beside_one(expr, fusion):
-            return None
-        name, inputs = "coarse_exp_of_negative", expr.inputs
-    return Pointwise(name, inputs, expr.output)
+    if found is not None and inputs is not None and found.error <= allowed:
+        return Pointwise(name, inputs, expr.output)
+    if expr.op == "exp" and _is_term_beside_one(expr, fusion):
+        return Pointwise("coarse_exp_of_negative", expr.inputs, expr.output)
+    near = f"{NEAR}_{expr.op}"
+    return Pointwise(near, expr.inputs, expr.output) if near in APPROXIMATE and not is_compared else None
+
+
+def _compared(fusion: Fusion) -> set[Val]:
+    """What a comparison, a rounding to a whole number or an integer depends on."""
+    found: set[Val] = set()
+    for expr in reversed(fusion.tensor_exprs):
+        outputs = expr_outputs(expr)
+        is_discrete = any(isinstance(t, Tensor) and not t.dtype.is_floating and not t.dtype.is_complex for t in outputs)
+        if is_discrete or (isinstance(expr, Pointwise) and expr.op in _WHOLE) or not found.isdisjoint(outputs):
+            found.update(expr_inputs(expr))
+    return found
 
 
 def _computes_in_float(expr: Pointwise) -> bool:
@@ -139,7 +145,7 @@ def _without_unused(fusion: Fusion, exprs: list[Expr]) -> Fusion:
 
 def _allowed_errors(fusion: Fusion) -> dict[Tensor, float]:
     """The largest relative error that each tensor may have; 0 for those that are not listed."""
-    signless = _never_negative(fusion)
+    ranges = value_ranges(fusion)
     outputs = set(fusion.output_tensors)
     allowed: dict[Tensor, float] = {t: _OUTPUT_ERROR.get(t.dtype, 0.0) for t in outputs}
     for expr in reversed(fusion.tensor_exprs):
@@ -149,7 +155,7 @@ def _allowed_errors(fusion: Fusion) -> dict[Tensor, float]:
         for operand in expr_inputs(expr):
             if isinstance(operand, Tensor):
                 asked = (
-                    _asked_of(expr, operand, limit, signless)
+                    _asked_of(expr, operand, limit, ranges)
                     if operand.dtype in (DataType.Float, *_OUTPUT_ERROR)
                     else 0.0
                 )
@@ -157,7 +163,7 @@ def _allowed_errors(fusion: Fusion) -> dict[Tensor, float]:
     return allowed
 
 
-def _asked_of(expr: Expr, operand: Tensor, limit: float, signless: set[Val]) -> float:
+def _asked_of(expr: Expr, operand: Tensor, limit: float, ranges: Mapping[Val, Range]) -> float:
     """The error that an op allows an operand, if `limit` is what its own result may have."""
     is_wide = operand.dtype is DataType.Float
     match expr:
@@ -166,7 +172,7 @@ def _asked_of(expr: Expr, operand: Tensor, limit: float, signless: set[Val]) -> 
         case Reduction(op="max" | "min"):
             return limit
         case Reduction(op="sum") if is_wide and expr.output.dtype is DataType.Float:
-            return limit if operand in signless else 0.0
+            return limit if range_of(operand, ranges)[0] >= 0 else 0.0
         case Pointwise(op="cast"):
             if not is_wide:
                 return _ROUNDED_ERROR
@@ -175,58 +181,16 @@ def _asked_of(expr: Expr, operand: Tensor, limit: float, signless: set[Val]) -> 
         case Pointwise():
             if not is_wide:
                 return limit if expr.op in _EXACT_ON_16_BITS else _ROUNDED_ERROR
-            return _asked_by_op(expr, limit, signless) if expr.output.dtype is DataType.Float else 0.0
+            return _asked_by_op(expr, limit, ranges) if expr.output.dtype is DataType.Float else 0.0
         case _:
-            return limit if isinstance(expr, _MOVING) else 0.0
+            return limit if isinstance(expr, MOVING) else 0.0
 
 
-def _asked_by_op(expr: Pointwise, limit: float, signless: set[Val]) -> float:
+def _asked_by_op(expr: Pointwise, limit: float, ranges: Mapping[Val, Range]) -> float:
     if expr.op in _PRODUCTS:
         return limit / 2
     if expr.op in _PASSING:
         return limit
     if expr.op == "add":
-        return limit if all(v in signless or _is_constant(v) for v in expr.inputs) else 0.0
+        return limit if all(range_of(v, ranges)[0] >= 0 for v in expr.inputs) else 0.0
     return 0.0
-
-
-def _is_constant(value: Val) -> bool:
-    """A constant that is not negative."""
-    return isinstance(value, Scalar) and isinstance(value.value, bool | int | float) and value.value >= 0
-
-
-def _never_negative(fusion: Fusion) -> set[Val]:
-    """Tensors without a number below zero, as their definitions show. They may hold nan."""
-    found: set[Val] = set()
-
-    def is_signless(value: Val) -> bool:
-        return value in found or _is_constant(value)
-
-    for expr in fusion.tensor_exprs:
-        match expr:
-            case Pointwise(op="where"):
-                signless = all(map(is_signless, expr.inputs[1:]))
-            case Pointwise(op="maximum"):
-                signless = any(map(is_signless, expr.inputs))
-            case Pointwise(op="mul", inputs=(a, b)):
-                signless = a is b or (is_signless(a) and is_signless(b))
-            case Pointwise(op="relu"):
-                signless = True
-            case Pointwise(op=op):
-                signless = op in _NEVER_NEGATIVE or (
-                    op in ("add", "div", "truediv", "reciprocal", "minimum", "cast", *COPIES)
-                    and all(map(is_signless, expr.inputs))
-                )
-            case Reduction(op="sum" | "max" | "min"):
-                signless = is_signless(expr.input)
-            case Full():
-                signless = is_signless(expr.value)
-            case Gather():
-                signless = is_signless(expr.input)
-            case _ if isinstance(expr, _MOVING):
-                signless = all(map(is_signless, expr_inputs(expr)))
-            case _:
-                signless = False
-        if signless:
-            found.update(expr_outputs(expr))
-    return found

@@ -97,14 +97,18 @@ _COARSE = {
     "coarse_exp": "exp(x)",
     "coarse_sigmoid": _DOUBLE["sigmoid"],
     "coarse_silu": _DOUBLE["silu"],
-    "near_sigmoid": _DOUBLE["sigmoid"],
-    "near_silu": _DOUBLE["silu"],
     "coarse_reciprocal": _DOUBLE["reciprocal"],
-    "coarse_rsqrt": "rsqrt(x)",
+    "near_reciprocal": _DOUBLE["reciprocal"],
+    "near_sqrt": _DOUBLE["sqrt"],
     "coarse_one_plus_tanh": "2.0 / (1.0 + exp(-2.0 * x))",
 }
 # What a result may be off beside its relative error: results below 2**-126, see ir/approximate_ops.py.
-_ABSOLUTE = {"coarse_exp_of_negative": "0x1p-126", "coarse_one_plus_tanh": "0x1p-126", "coarse_reciprocal": "0x1p-149"}
+_ABSOLUTE = {
+    "coarse_exp_of_negative": "0x1p-126",
+    "coarse_one_plus_tanh": "0x1p-126",
+    "coarse_reciprocal": "0x1p-149",
+    "near_reciprocal": "0x1p-149",
+}
 
 _CHECK_COARSE = r"""
 __device__ double error_of(float got, double want) {

@@ -18,8 +18,8 @@ from fuser.ir.fusion import Broadcast, Fusion, Pointwise
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
-from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.optimize.use_ranges import use_ranges
 
 Double, Float = DataType.Double, DataType.Float
 Define = Callable[[Any, Any, Any], Any]
@@ -148,7 +148,7 @@ def softmax_of(x_of: Define) -> Fusion:
         x = fd.define_tensor([-1, -1], True, Double)
         fd.add_output(x_of(fd, x, None))
     assert fd.fusion is not None
-    return exact_exponents(fuse_exp_sums(compute_before_broadcast(fd.fusion.ir_fusion)))
+    return use_ranges(fuse_exp_sums(compute_before_broadcast(fd.fusion.ir_fusion)))
 
 
 def _softmax(fd: Any, x: Any, _: Any) -> Any:

@@ -95,7 +95,10 @@ COARSENED: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
         lambda fd, x, y: fd.ops.cast(fd.ops.where(fd.ops.gt(x, 0.0), fd.ops.exp(x), y), Half),
         ["gt", "coarse_exp", "where"],
     ),
-    "one more": (lambda fd, x, y: fd.ops.cast(fd.ops.sqrt(1.0 + fd.ops.exp(x)), Half), ["coarse_exp", "add", "sqrt"]),
+    "one more": (
+        lambda fd, x, y: fd.ops.cast(fd.ops.sqrt(1.0 + fd.ops.exp(x)), Half),
+        ["coarse_exp", "add", "near_sqrt"],
+    ),
     "tanh and one": (
         lambda fd, x, y: fd.ops.cast(y * (1.0 + fd.ops.tanh(x)), BFloat16),
         ["coarse_one_plus_tanh", "mul"],
@@ -125,6 +128,40 @@ def test_what_does_not_show_is_coarse(name: str) -> None:
     fusion = use_approximate_ops(fusion_of(define))
     verify_fusion(fusion, "use_approximate_ops")
     assert ops(fusion) == expected
+
+
+COMPARED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a comparison": lambda fd, x, y: fd.ops.gt(fd.ops.sqrt(x) * 2.0, y),
+    "a rounding": lambda fd, x, y: fd.ops.round(x / y),
+    "an integer": lambda fd, x, y: fd.ops.cast(fd.ops.cast(fd.ops.reciprocal(x) + y, Int), Float),
+    "a remainder": lambda fd, x, y: fd.ops.remainder(fd.ops.div(x, 3.0), y),
+    "a selection by a comparison": lambda fd, x, y: fd.ops.where(
+        fd.ops.lt(fd.ops.sum(x / y, 1, keepdim=True), y), x, y
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_what_is_compared_is_rounded_correctly(name: str) -> None:
+    fusion = fusion_of(COMPARED[name])
+    assert use_approximate_ops(fusion) is fusion
+
+
+def test_quotients_and_roots_of_floats() -> None:
+    found = use_approximate_ops(
+        fusion_of(
+            lambda fd, x, y: [
+                fd.ops.div(x, y) - fd.ops.sqrt(y),
+                x / fd.ops.sum(y, 1, keepdim=True),
+                fd.ops.reciprocal(y),
+            ]
+        )
+    )
+    verify_fusion(found, "use_approximate_ops")
+    assert ops(found) == ["near_div", "near_sqrt", "sub", "near_truediv", "near_reciprocal"]
+    assert use_approximate_ops(found) is found
+    wide = fusion_of(lambda fd, x, y: fd.ops.div(x, fd.ops.sqrt(y)), Double)
+    assert use_approximate_ops(wide) is wide
 
 
 def log_sum_exp(fd: Any, x: Any, *, dim: int = 1, also: bool = False) -> Any:
@@ -161,7 +198,7 @@ def test_results_of_16_bits_themselves() -> None:
         ops(use_approximate_ops(fusion_of(lambda fd, x, y: fd.ops.relu(fd.ops.silu(x)), BFloat16)))[0] == "coarse_silu"
     )
     between = fusion_of(lambda fd, x, y: fd.ops.cast(fd.ops.mul(fd.ops.silu(x), y), BFloat16), BFloat16)
-    assert "near_silu" in ops(use_approximate_ops(between))
+    assert "silu" in ops(use_approximate_ops(between))
     wide = fusion_of(lambda fd, x, y: fd.ops.silu(x) * y, Float)
     assert ops(use_approximate_ops(wide)) == ["silu", "mul"]
 

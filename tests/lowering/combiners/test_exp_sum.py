@@ -177,7 +177,7 @@ def test_a_group_costs_one_exponential_an_element_and_one_scaling() -> None:
 
 
 def exponentials(value: Value) -> int:
-    return (isinstance(value, Call) and value.op in ("exp", "exp_summand", "exp_below")) + sum(
+    return (isinstance(value, Call) and value.op in ("exp", "exp_summand", "exp_of_negative")) + sum(
         map(exponentials, value_operands(value))
     )
 

@@ -143,8 +143,8 @@ def test_a_root_of_each_column_is_taken_once(more: int, roots: int) -> None:
         standardized(fd, more)
     texts = stages_of(fd, (1_000_003, 123))
     statistics, last = (texts[f"s{k}.kernel.cu"].split("fuser_kernel(")[1] for k in range(2))
-    assert statistics.count("fuser_sqrt(") == roots
-    assert (last.count("fuser_sqrt(") == 0) is (roots == 1)
+    assert statistics.count("fuser_near_sqrt(") == roots
+    assert (last.count("fuser_near_sqrt(") == 0) is (roots == 1)
 
 
 def test_a_value_that_both_kernels_need_makes_no_third() -> None:

@@ -248,7 +248,7 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     kept = 3 * 7 * 512 * 16
     assert kernel.plan.shared_bytes.value > kept, "the rows of three turns of seven accesses"
     assert kernel.plan.shared_bytes.value + kept // 3 < H200.shared_per_sm + 28 * 1024, "room for those on their way"
-    assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
+    assert text.count("= rsqrtf(") == 1, "once for a column, before the second pass"
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float])

@@ -84,7 +84,7 @@ def test_parts_are_merged_in_registers() -> None:
     assert stores == [8]
     assert "shared" not in body
     # The weights are those of all results of a thread: computed before the loop over these.
-    assert [body.count(e) for e in ("fuser_exp2_approx(", "expf(")] == [1, 1], "of the sum, and of the weights"
+    assert [body.count(e) for e in ("fuser_exp2_approx(", "fuser_exp(")] == [1, 1], "of the sum, and of the weights"
     assert body.rindex("exp") < body.rindex("_partial = 0.0f")
 
 

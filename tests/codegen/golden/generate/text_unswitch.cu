@@ -8,6 +8,25 @@
 
 typedef int index_t;
 
+__device__ __forceinline__ float fuser_exp2_approx(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+__device__ __forceinline__ float fuser_exp_parts(float x, float& scale) {
+  float limited = __saturatef(fmaf(x, 0x1.77313cp-8f, 0.5f));  // x * log2(e) / 252 + 0.5; 0 for nan
+  float shifted = fmaf(limited, 252.0f, 0x1.800002p+23f);     // n + 127 in the last bits
+  float n = shifted - 0x1.8000fep+23f;
+  scale = __int_as_float(__float_as_int(shifted) << 23);
+  return fuser_exp2_approx(fmaf(x, 0x1.4ae0cp-26f, fmaf(x, 0x1.715476p+0f, -n)));
+}
+
+__device__ __forceinline__ float fuser_exp(float x) {
+  float scale, p = fuser_exp_parts(x, scale);
+  return p * scale;
+}
+
 // unswitch
 extern "C" __global__ void FUSER_BOUNDS unswitch(
     const float* t0,
@@ -20,13 +39,13 @@ extern "C" __global__ void FUSER_BOUNDS unswitch(
   if (i + 384 < n) {  // unswitch
     #pragma unroll
     for (index_t j = 0; j < 4; ++j) {
-      t1[i + 128*j] = expf((- __ldcs(&t0[i + 128*j])));
+      t1[i + 128*j] = fuser_exp((- __ldcs(&t0[i + 128*j])));
     }
   } else {
     #pragma unroll
     for (index_t j = 0; j < 4; ++j) {
       if (i + 128*j < n) {
-        t1[i + 128*j] = expf((- __ldcs(&t0[i + 128*j])));
+        t1[i + 128*j] = fuser_exp((- __ldcs(&t0[i + 128*j])));
       }
     }
   }
