@@ -30,8 +30,17 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "EACH_ROW LEAST_ROW",
         "threads": "THREADS",
     },
-    "cost/plan_pointwise.py": {
-        "share": "LEAST_USED SHARED_LEFT",
+    "cost/pointwise_mappings.py": {
+        "share": "CLOSE KEPT",
+        "elements": "MOST_REMEMBERED",
+    },
+    "cost/pointwise_space.py": {
+        "elements": "ANYWHERE",
+    },
+    "cost/pointwise_work.py": {
+        "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION OF_CONSTANT",
+        "cycles": "BLOCK_CYCLES STORED",
+        "share": "MISSED AGAIN HELD",
     },
     "cost/reduction_mappings.py": {
         "instructions": "CUT",

@@ -10,8 +10,10 @@ All mappings
     instruction_cache.py          elements per iteration for which the instruction cache holds the code
     scratch_budget.py             bytes of shared memory that exchanges of a block need in addition to its data
 Pointwise
+    pointwise_work.py             what a mapping asks of the machine
+    pointwise_mappings.py         mappings of elements to threads and blocks, and the fastest of them
     pointwise_space.py            the iteration space: merged dims, arguments, the widest accesses
-    plan_pointwise.py             vectors, blocks and rows of a thread
+    plan_pointwise.py             accesses and mapping as parameters
 Reductions
     reduction_space.py            what a reduction works on at the current sizes, and how its elements are accessed
     reduction_mappings.py         mappings of elements to threads and blocks, and their work

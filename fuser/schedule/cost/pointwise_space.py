@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
-from fuser.ir.fusion import Fusion, Pointwise, Resize
+from fuser.ir.fusion import Fusion, Gather, Resize, Tensor, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
+from fuser.ir.op_instructions import expr_instructions
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.cells import Cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
-from fuser.schedule.params import Access, PointwiseParams
+from fuser.schedule.cost.pointwise_work import BLOCKS, PointwiseWork, Stream
+from fuser.schedule.cost.reduction_space import OF_ROWS, rounded, rounded_up
+from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 
 THREAD_BYTES = 32
 """Most bytes of one argument that a thread holds: two 16-byte accesses."""
 LEAST_THREADS = 256
-"""Threads an SM should have before each takes more than one element."""
+"""Threads an SM should have before each takes several cells."""
 WANTED_THREADS = 1024
 """The same before accesses that begin anywhere are the widest there are: else they have half as many bytes (H200: swiglu bf16
 77x5120 by vectors of 8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95)."""
-MOSTLY_STORED = 2
-"""Bytes stored for each one read above which stores are all that counts (H200: f32 2x513x1536x16 made of bf16 2x513x16 and one
-value a row 52.2 us by vectors of 8, 33.9 of 4; of 20 others, not of outputs alone, none changes by more than 4 %)."""
-
-# Instructions of an op against those of an add, roughly: what hides loads less the heavier it is.
-_WEIGHTS = {
-    **dict.fromkeys(("tanh", "erf", "erfc", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "atan2"), 4),
-    **dict.fromkeys(("asinh", "acosh", "atanh", "lgamma", "erfinv", "erfcinv", "pow", "fmod", "mod", "remainder"), 4),
-}
-
-
-@memoized
-def _weight(segment: Fusion) -> int:
-    """Of its heaviest op."""
-    return max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
+ANYWHERE = 1 << 20
+"""Bytes from an element that is looked up to the next: no cache line has both."""
+SHARES = 16
+"""Parts in which shares of what is read are told apart."""
 
 
 @memoized
@@ -50,20 +43,39 @@ def _slices(segment: Fusion) -> frozenset[str]:
     return frozenset(displaced_name(e, e.input) for e in resized)
 
 
+@memoized
+def _lookups(segment: Fusion) -> dict[str, Tensor]:
+    """What reads of rows, or of elements, that are looked up make: by the name of the read."""
+    return {displaced_name(e, e.input): e.output for e in segment.tensor_exprs if isinstance(e, Gather)}
+
+
+@memoized
+def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[frozenset[Group], int]]:
+    """The dims of each expr, and its instructions for an element."""
+    # Of one element along rows, where it is said so, is computed for each of them all the same.
+    return [
+        (frozenset(graph.group(d) for d in tensor_outputs(e)[0].visible), expr_instructions(e))
+        for e in segment.tensor_exprs
+    ]
+
+
 class PointwiseSpace:
-    """The sizes of a segment, and what follows from them whatever the threads are."""
+    """The sizes of a segment, and what follows from them whatever the threads are.
+
+    dims   the loops' dims of more than one element, slowest first, and which dims of the reference they are
+    """
 
     def __init__(
         self,
         graph: IterationGraph,
         segment: Fusion,
         inputs: SegmentInputs,
-        order: Sequence[Group],
+        dims: Mapping[Group, int],
         device: DeviceInfo,
         cells: Cells | None = None,
     ) -> None:
-        self.graph, self.segment, self.described, self.cells = graph, segment, inputs, cells
-        self.order = order = [g for g in order if cells is None or g not in cells.inner]
+        self.graph, self.segment, self.described, self.cells, self.dims = graph, segment, inputs, cells, dims
+        self.order = order = [g for g in dims if cells is None or g not in cells.inner]
         self.arguments = arguments_of(graph, segment, inputs) if cells is None else list(cells.arguments)
         extents = {g: inputs.evaluate(g.extent) for g in order}
         # Nothing is launched for tensors without elements: the plainest loops are right for them.
@@ -73,7 +85,6 @@ class PointwiseSpace:
         self.device = device
         self.total = math.prod(sizes.values())
         self.max_unrolled = max_unrolled_elements(segment, device)
-        self.weight = _weight(segment)
         self.tested = tested_groups(graph, segment, inputs.evaluate)
         self.parts = joined_dims(order, sizes, self.arguments, self.tested)
         self.inputs = segment.input_tensors
@@ -87,6 +98,8 @@ class PointwiseSpace:
         """(elements of a thread, width of each argument's accesses, where they begin) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""
         run, limit = self.parts[-1], self.most_elements
+        while limit > 1 and not self.has_threads(limit):
+            limit //= 2
         if limit > 2 and self.total < limit * WANTED_THREADS * self.device.sm_count:
             limit //= 2
         length = math.prod(self.sizes[g] for g in run)
@@ -134,16 +147,6 @@ class PointwiseSpace:
                 touched += a.nbytes * distance / (widths.get(a.name, 1) * itemsize)
         return touched
 
-    def gathered(self) -> list[Argument]:
-        """Reads of rows that are looked up: a table's elements are few, and read for each index."""
-        return [a for a in self.arguments if a.displaced is not None and None in a.displaced.dims]
-
-    def read_bytes(self) -> int:
-        """Bytes that are read, of what is looked up for each index."""
-        gathered = self.gathered()
-        read = [a for a in self.arguments if a.tensor in self.inputs]
-        return sum(self.total * a.itemsize if a in gathered else a.nbytes for a in read)
-
     @cached_property
     def most_elements(self) -> int:
         """Most elements of a thread."""
@@ -154,22 +157,96 @@ class PointwiseSpace:
         narrow = min((a.itemsize if a.name in runs else a.tensor.dtype.itemsize for a in along), default=4)
         wide = max((a.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
-        stored = [a for a in self.arguments if a.tensor not in self.inputs]
-        if self.cells is None and sum(a.nbytes for a in stored) > MOSTLY_STORED * self.read_bytes():
-            # A second access to an output writes the other halves of sectors: nothing else takes long enough to hide that.
-            limit = max(1, min(limit, *(ACCESS_BYTES // a.itemsize for a in stored)))
-        limit = 1 << (limit.bit_length() - 1)
-        # Narrow accesses beat idle processors: halve until every SM has some warps.
-        while limit > 1 and not self.has_threads(limit):
-            limit //= 2
-        return limit
+        return 1 << (limit.bit_length() - 1)
 
-    def shared_part(self, vector: int) -> tuple[int, int]:
-        """The best part to take more rows of: its place, counted from the last, and how many bytes are the same in all."""
-        best = 1, 0
-        for place in range(1, len(self.parts)):
-            same = [a for a in self.arguments if not any(a.stride(g) for g in self.parts[-1 - place])]
-            wide = [a for a in same if any(a.stride(g) for g in self.parts[-1])]
-            shared = sum(vector * a.itemsize for a in wide)
-            best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
-        return best
+    def work(self, vectors: Sequence[int], widths: Mapping[str, int], access: Access = Aligned()) -> PointwiseWork:
+        """What all mappings have in common, with accesses of so many elements at most."""
+        parts, last = self.parts, len(self.parts) - 1
+        lengths = [math.prod(self.sizes[g] for g in part) for part in parts]
+        if isinstance(access, Peeled):
+            # The first part of a row that is cut where it is aligned may hold a single element of it.
+            lengths[-1] += max(vectors) - 1
+        is_aligned = isinstance(access, Aligned)
+        computed: dict[int, int] = {}
+        for groups, instructions in _instructions_along(self.segment, self.graph):
+            bits = sum(1 << p for p, part in enumerate(parts) if not groups.isdisjoint(part))
+            computed[bits] = computed.get(bits, 0) + instructions
+        extents = self.widths.extents
+        lengths = [_length(n, is_last=p == last) for p, n in enumerate(lengths)]
+        streams = self._streams(widths, is_aligned=is_aligned)
+        moved = [0, 0]
+        for a, s in zip(self.arguments, streams, strict=True):
+            touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
+            # A table's rows are looked up again and again.
+            whole = touched if s.chain == 1 else rounded(_elements(a), OF_ROWS) * s.itemsize
+            moved[s.is_stored] += int(min(touched, whole))
+        return PointwiseWork(
+            lengths=tuple(lengths),
+            constants=tuple(all(e.is_const for g in part for e in extents[g]) for part in parts),
+            vectors=tuple(vectors),
+            streams=streams,
+            read=moved[False],
+            written=moved[True],
+            computed=tuple(sorted(computed.items())),
+            most_elements=self.max_unrolled,
+            may_merge=is_aligned,
+            may_iterate=is_aligned and self.cells is None,
+        )
+
+    def _streams(self, widths: Mapping[str, int], *, is_aligned: bool) -> tuple[Stream, ...]:
+        read: dict[str, int] = {}
+        for a in self.arguments:
+            if a.tensor in self.inputs:
+                read[a.tensor.name] = read.get(a.tensor.name, 0) + a.nbytes
+        lookups = _lookups(self.segment)
+        found: list[Stream] = []
+        for a in self.arguments:
+            itemsize, is_read, looked_up = a.tensor.dtype.itemsize, a.tensor in self.inputs, lookups.get(a.name)
+            own = SHARES
+            if is_read and looked_up is None:
+                whole = _elements(a) * itemsize
+                own = max(1, min(SHARES, operator.index(SHARES * whole // max(1, read[a.tensor.name]))))
+            found.append(
+                Stream(
+                    itemsize=a.itemsize,
+                    access=widths.get(a.name, 1) * itemsize,
+                    is_stored=not is_read,
+                    spans=self._spans(a, looked_up),
+                    own=own / SHARES,
+                    active=self._active(a),
+                    chain=1 if looked_up is None else 2,
+                    is_aligned=is_aligned or not is_read,
+                )
+            )
+        return tuple(found)
+
+    def _spans(self, a: Argument, looked_up: Tensor | None) -> tuple[int, ...]:
+        """Bytes from one index of each part to the next. What is looked up is anywhere."""
+        apart = set[Group]() if looked_up is None else {self.graph.group(d) for d in looked_up.visible}
+        found: list[int] = []
+        for part in self.parts:
+            solid = next((g for g in reversed(part) if self.sizes[g] != 1), None)
+            span = 0 if solid is None else rounded_up(a.stride(solid) * a.tensor.dtype.itemsize)
+            found.append(ANYWHERE if not span and solid in apart else span)
+        return tuple(found)
+
+    def _active(self, a: Argument) -> float:
+        """The share of the indices of the loops at which a read has an element: not beside a slice that is padded."""
+        share = SHARES
+        windows = () if a.displaced is None else a.displaced.windows
+        for g, dim in a.dims.items():
+            if dim < len(windows) and g in self.sizes and not windows[dim].pieces:
+                evaluate = self.described.evaluate
+                within = evaluate(windows[dim].end) - evaluate(windows[dim].begin)
+                share = min(share, share * max(0, within) // self.sizes[g])
+        return max(1, operator.index(share)) / SHARES
+
+
+def _length(count: int, *, is_last: bool) -> int:
+    """A plain number for the length of a part: of many rows any number is like another."""
+    return rounded_up(count) if is_last or count < BLOCKS[-1] else rounded(count, OF_ROWS)
+
+
+def _elements(a: Argument) -> int:
+    """Of the tensor that an argument is, in memory."""
+    return math.prod(n for n, s in zip(a.described.sizes, a.described.strides, strict=True) if s)

@@ -22,7 +22,8 @@ from fuser.schedule.analysis.reference import (
     resolving_graph,
 )
 from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.cost.plan_pointwise import BLOCK, PointwiseHeuristic
+from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
+from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
@@ -71,9 +72,9 @@ class PointwiseScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
         """See Scheduler."""
-        groups, order, plain = _plain(segment, inputs, device)
+        groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
-            return PointwiseParams(order, (), 1, (), (BLOCK, 1), reasons=("one element",))
+            return PointwiseParams(order, (), 1, (), (COPY_BLOCK, 1), reasons=("one element",))
         tiled = None if plain.is_empty else _tiled(plain, groups, order)
         return plain.params(order) if tiled is None else tiled
 
@@ -81,10 +82,15 @@ class PointwiseScheduler:
         """See Scheduler."""
         proposed = self.propose(segment, inputs, device)
         yield proposed
-        if proposed.tile_dims or proposed.whole_inputs:
+        groups, order, plain = plan_of(segment, inputs, device)
+        if plain is None:
+            return
+        if not proposed.tile_dims and not proposed.whole_inputs:
+            for found in plain.ranked_params(order):
+                if found != proposed:
+                    yield replace(found, reasons=(f"beside what was proposed: {difference(proposed, found)}",))
+        else:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
-            groups, order, plain = _plain(segment, inputs, device)
-            assert plain is not None
             for vector in (proposed.vector // 2, proposed.vector * 2):
                 tiled = _tiled(plain, groups, order, vector) if vector else None
                 if tiled is not None:
@@ -141,14 +147,19 @@ class PointwiseScheduler:
             limits = [(n, row) for n in same.difference(loads)]
             limits += [(n, builder.common_loops(n, name, row + (n not in same))) for n in loads]
         else:
-            ones = _of_one_element(builder)
-            limits = [(n, builder.common_loops(n, name, len(types))) for n in loads if n not in ones]
-            limits += [(n, len(types)) for n in ones]
+            # What all iterations of a thread have in common is computed once.
+            once = set(_of_one_element(builder))
+            if params.unroll > 1 and len(params.merged_dims) > 1:
+                once |= {
+                    t.name for t in builder.tensors if is_invariant_in_loop(builder, t.name, len(types))
+                }.difference(loads)
+            limits = [(n, builder.common_loops(n, name, len(types))) for n in loads if n not in once]
+            limits += [(n, len(types)) for n in once]
         builder.inline_most(limits=limits)
         return builder
 
 
-def _plain(
+def plan_of(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
 ) -> tuple[Sequence[Group], tuple[int, ...], PointwiseHeuristic | None]:
     """Dims of the reference, their order, and the choice without cells; None where there is one element."""
@@ -157,8 +168,8 @@ def _plain(
     graph = resolving_graph(segment)
     groups = dim_groups(graph, reference)
     order = dim_order(graph, segment, reference, inputs)
-    merged = [groups[d] for d in order if not groups[d].is_broadcast]
-    return groups, order, PointwiseHeuristic(graph, segment, inputs, merged, device) if merged else None
+    dims = {groups[d]: d for d in order if not groups[d].is_broadcast}
+    return groups, order, PointwiseHeuristic(graph, segment, inputs, dims, device) if dims else None
 
 
 def _tiled(
@@ -171,11 +182,11 @@ def _tiled(
     merged = cells_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
-        plain = PointwiseHeuristic(graph, segment, inputs, merged, device)
+        plain = PointwiseHeuristic(graph, segment, inputs, {g: groups.index(g) for g in merged}, device)
     cells = find_cells(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
     if cells is None:
         return None
-    choice = PointwiseHeuristic(graph, segment, inputs, merged, device, cells)
+    choice = PointwiseHeuristic(graph, segment, inputs, plain.dims, device, cells)
     if not choice.has_threads():
         return None
     found = choice.params_with_inner_tile(order, vector)

@@ -166,7 +166,7 @@ def propose_by_thread(
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
     if max(runs.values()) > CELL_BYTES:
         return Refused("threads side by side would read places too far apart")
-    choice = PointwiseHeuristic(graph, segment, inputs, [groups[d] for d in kept], device, cells)
+    choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
     most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.max_unrolled // count))
     while most > 1 and not choice.has_threads(most):
         most //= 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.schedule.cost import plan_pointwise, pointwise_space
+from fuser.schedule.cost import pointwise_space
 from tests.random_cells import generate
 from tests.schedule.analysis.cell_programs import accesses, dense, doubled, element, sources, stacked, tiles
 
@@ -180,7 +180,6 @@ def test_results_of_short_runs(
 ) -> None:
     # Tiles of few elements, and several rows a thread.
     monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
-    monkeypatch.setattr(plan_pointwise, "LEAST_WAVES", 0)
     kind = {DataType.Half: np.float16, Float: np.float32, DataType.Double: np.float64}[dtype]
     x = (np.arange(np.prod(shape)) % 2039).astype(kind).reshape(shape)
     with FusionDefinition() as fd:

@@ -87,12 +87,13 @@ def added(fd: FusionDefinition) -> None:
 
 def test_a_row_operand_is_read_once_for_several_rows_and_nothing_is_divided() -> None:
     kernel, params = compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))
-    assert (params.merged_dims, params.block_shape, params.unroll) == (((1,), (1,)), (256, 1), 2)
+    assert params.merged_dims == ((1,), (1,))
+    assert params.unroll > 1
     text = body(kernel)
     assert "%" not in text
-    assert set(re.findall(r"/ \w+", text)) <= {"/ 8"}, "only the number of vectors of a row"
+    assert set(re.findall(r"/ \w+", text)) <= {f"/ {params.vector}"}, "only the number of vectors of a row"
     assert text.count("&t1[") == 1
-    loads = [m.start() for m in re.finditer(r"reinterpret_cast<const uint4\*>\(&t[01]\[", text)]
+    loads = [m.start() for m in re.finditer(r"reinterpret_cast<const uint[24]\*>\(&t[01]\[", text)]
     assert len(loads) == 2
     assert max(loads) < text.index("tanh"), "all loads come before the first use"
 
@@ -112,7 +113,7 @@ def test_the_output_is_walked_as_it_lies_where_no_input_has_all_of_its_dims() ->
 
     _, params = compiled(gathered, tensor(Half, 1000, 64), tensor(DataType.Int, 100_003))
     assert params.order == (0, 1)
-    assert params.vector == 8
+    assert dict(params.vector_widths).keys() == {"t0@t2", "t4"}
 
 
 def test_one_run_takes_one_index() -> None:
@@ -142,7 +143,8 @@ def test_what_is_less_aligned_does_not_stop_the_others() -> None:
 
 def test_threads_follow_a_short_inner_dim() -> None:
     kernel, params = compiled(swapped_middle, tensor(BFloat16, 16, 4096, 32, 128))
-    assert (params.merged_dims, params.block_shape, params.grid_axes) == (((1,),) * 4, (0, 16), 3)
+    assert (params.merged_dims, params.block_shape[0], params.grid_axes) == (((1,),) * 4, 0, 3)
+    assert params.block_shape[1] * (128 // params.vector) >= 64
     assert "%" not in body(kernel)
     assert "/" not in body(kernel).split("{", 1)[1]
 
@@ -168,10 +170,11 @@ def test_results_of_a_shared_table(shape: tuple[int, int, int]) -> None:
     np.testing.assert_array_equal(run(table_scale, [x, table])[0], x * table)
 
 
-def test_tiny_runs_take_a_linear_index() -> None:
+def test_tiny_runs_do_not_make_tiny_blocks() -> None:
+    """A run of five elements, and three or sixty-four of them to a block."""
     _, params = compiled(swapped_middle, tensor(BFloat16, 4096, 64, 3, 5))
-    assert params.merged_dims == ((1, 1, 1, 1),)
-    assert "linear" in " ".join(params.reasons)
+    wide, high = params.block_shape
+    assert (wide or 5) * high >= 64
 
 
 def test_the_last_vector_of_one_run_may_be_cut() -> None:
@@ -256,8 +259,8 @@ SIZES = [(1, 1), (7, 8), (33, 64), (64, 33), (130, 24), (31, 130), (5, 1032), (2
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_stores_of_mostly_stored_values_are_one_access(is_read: bool) -> None:
-    """Two accesses of a thread to an output are two stores of half sectors each, which only further reads hide."""
+def test_stores_of_a_thread_are_one_access(is_read: bool) -> None:
+    """Two accesses of a thread to an output would be two stores of half sectors each."""
 
     def outer(fd: FusionDefinition) -> None:
         x, y = fd.define_tensor([-1], True, Float), fd.define_tensor([-1], True, BFloat16)
@@ -265,8 +268,9 @@ def test_stores_of_mostly_stored_values_are_one_access(is_read: bool) -> None:
         fd.add_output(t + fd.ops.cast(fd.define_tensor([-1, -1], True, BFloat16), Float) if is_read else t)
 
     given = [tensor(Float, 65536), tensor(BFloat16, 1024), *([tensor(BFloat16, 65536, 1024)] if is_read else [])]
-    _, params = compiled(outer, *given)
-    assert params.vector == (8 if is_read else 4)
+    assert compiled(outer, *given)[1].vector == 4
+    # Two loads of one are no such loss.
+    assert compiled(mixed, tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192))[1].vector == 8
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -389,7 +393,9 @@ def test_candidates_ask_only_for_extents_that_hold() -> None:
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
-    assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.extent_multiples} == {4}
+    divisors = {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.extent_multiples}
+    assert 4 in divisors
+    assert all(4100 % d == 1028 % d == 0 for d in divisors)
 
 
 @pytest.mark.parametrize("computed", [True, False])
@@ -432,12 +438,23 @@ def proposed_for_gated(shape: Sequence[int], dtype: DataType) -> PointwiseParams
 
 def test_what_rows_share_is_computed_once_where_instructions_are_the_limit() -> None:
     params = proposed_for_gated((8, 1023, 2560), DataType.BFloat16)
-    assert params.sequential
     assert params.unroll >= 2
-    # Two rows leave nothing to share.
-    assert not proposed_for_gated((2, 1 << 22), DataType.BFloat16).sequential
     # Few threads are better all at once.
-    assert not proposed_for_gated((64, 2560), DataType.BFloat16).sequential
+    assert proposed_for_gated((64, 2560), DataType.BFloat16).unroll == 1
+
+
+def test_what_iterations_share_is_computed_before_them() -> None:
+    for sequential in (False, True):
+        with FusionDefinition() as fd:
+            gated(fd, DataType.BFloat16, 2)
+        assert fd.fusion is not None
+        fusion = fd.fusion.ir_fusion
+        bound = bind_inputs(fusion, [tensor(BFloat16, 8192, 2560), tensor(BFloat16, 2560)])
+        params = PointwiseParams((0, 1), ((1,), (1,)), 1, (), (256, 1), unroll=4, sequential=sequential)
+        kernel, _ = KernelCompiler(H200).compile_segment(Segment(fusion, PointwiseScheduler(), ()), bound, params)
+        text = body(kernel)
+        assert text.count("log1pf(") == 1
+        assert text.index("log1pf(") < text.index("fuser_sigmoid(")
 
 
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Double])

@@ -50,7 +50,7 @@ def test_windows_of_odd_rows_are_read_by_windows() -> None:
     shape = (5, 320, 122, 122)
     (body,) = sources(lambda fd: [pooled(fd, shape, BFloat16, "sum")], [dense(*shape)])
     loads, _ = accesses(body)
-    assert loads == [4]
+    assert set(loads) == {4}
     assert "shared" not in body
 
 

@@ -1,0 +1,199 @@
+"""Mappings of pointwise segments: which threads and blocks compute which elements, and how fast.
+
+The dims of the iteration space are *parts*: dims that are one run of memory in every argument, slowest first. A mapping makes
+loops of them: each loop is one part, or several that are merged, at the price of divisions. Threads of x go along the last
+loop, `vector` elements each, those of y along the loop before it, and a thread repeats what it does `unroll` times along one of
+the loops: all loads first, or one iteration after another (`sequential`). What does not vary along that loop is loaded and
+computed once for all iterations.
+
+    parts (b, s, h, d)    loops ((h,), (b, s), (d,)): threads along d and along b * s, each of which may take several h
+
+`pointwise_work_of` says what one asks for, `estimate` how long that takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.schedule.cost.estimate import estimate, total_time
+from fuser.schedule.cost.pointwise_work import (
+    BLOCKS,
+    Loops,
+    PointwiseMapping,
+    PointwiseWork,
+    loop_counts,
+    pointwise_work_of,
+    resident_blocks_of,
+)
+from fuser.schedule.cost.reduction_space import ceil_div
+
+COPY_BLOCK = 256
+"""Threads of a block of a plain copy."""
+UNROLLS = (2, 4, 8, 16)
+"""Iterations of a thread."""
+TRIED_UNROLLS = (4,)
+"""Those by which nests of loops are compared first."""
+CLOSE = 1.03
+"""Times so close to the least that estimates do not tell them apart."""
+KEPT_NESTS, KEPT = 2, 1.25
+"""Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
+MOST_EXPLAINED = 5
+"""Mappings that `explain` shows, and that tuning measures."""
+MOST_REMEMBERED = 4096
+"""Segments at some sizes whose best mappings are kept."""
+
+
+def _loop_nests(work: PointwiseWork, vector: int) -> Iterator[Loops]:
+    """Loops over all parts: each by itself, with any of them beside the last one; or some of the fastest ones merged."""
+    count, lengths = len(work.lengths), work.lengths
+    yield tuple((p,) for p in range(count))
+    for p in range(count - 2):
+        if lengths[p] > 1:
+            yield (*((q,) for q in range(count - 1) if q != p), (p,), (count - 1,))
+    if not work.may_merge or count == 1:
+        return
+    columns = ceil_div(lengths[-1], vector)
+    for first in range(count - 3, -1, -1):
+        # What is merged beyond a block's threads gains nothing.
+        if columns * math.prod(lengths[first + 2 : -1]) < BLOCKS[-1]:
+            yield (*((p,) for p in range(first)), tuple(range(first, count - 1)), (count - 1,))
+    for first in range(count - 2, -1, -1):
+        if first == 0 or columns * math.prod(lengths[first + 1 : -1]) < WARP:
+            yield (*((p,) for p in range(first)), tuple(range(first, count)))
+
+
+def _single_iterations(
+    work: PointwiseWork, vector: int, loops: Loops, device: DeviceInfo
+) -> Iterator[PointwiseMapping]:
+    """Blocks of a nest of loops: all columns, or a power of two of them, and as many rows as there is room for."""
+    counts = loop_counts(work, vector, loops)
+    seen: set[tuple[int, int]] = set()
+    for threads in BLOCKS:
+        wides = {WARP << k for k in range(5) if WARP << k <= threads and WARP << k < counts[-1]}
+        if len(loops) == 1:
+            wides = {threads}
+        elif counts[-1] <= threads:
+            wides.add(counts[-1])
+        for wide in wides if threads <= device.max_threads_per_block else ():
+            high = min(counts[-2], 1 << (threads // wide).bit_length() >> 1) if len(loops) > 1 else 1
+            if (wide, high) not in seen:
+                seen.add((wide, high))
+                yield PointwiseMapping(vector, loops, wide, high, unroll_loop=min(1, len(loops) - 1))
+
+
+def _iterations(
+    work: PointwiseWork, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
+) -> Iterator[PointwiseMapping]:
+    """The same mapping with several iterations of a thread, along any loop or one of them."""
+    counts = loop_counts(work, m.vector, m.loops)
+    places = range(1, len(m.loops)) if len(m.loops) > 1 else (0,)
+    for place in places if along is None else (along,):
+        count = ceil_div(counts[-1 - place], m.wide if place == 0 else m.high if place == 1 else 1)
+        bits = sum(1 << p for p in m.loops[-1 - place])
+        is_shared = work.may_iterate and place > 0 and any(not parts & bits for parts, _ in work.computed)
+        for unroll in unrolls:
+            if unroll <= count and unroll * m.vector <= work.most_elements:
+                yield m._replace(unroll=unroll, unroll_loop=place)
+                if is_shared:
+                    yield m._replace(unroll=unroll, unroll_loop=place, sequential=True)
+
+
+def pointwise_mappings(work: PointwiseWork, device: DeviceInfo) -> Iterator[PointwiseMapping]:
+    """All that fit on the device, one at least."""
+    for vector in work.vectors:
+        for loops in _loop_nests(work, vector):
+            for single in _single_iterations(work, vector, loops, device):
+                for m in (single, *_iterations(work, single)):
+                    if resident_blocks_of(work, m, device):
+                        yield m
+
+
+def _time(work: PointwiseWork, m: PointwiseMapping, device: DeviceInfo) -> float:
+    resident = resident_blocks_of(work, m, device)
+    return total_time(pointwise_work_of(work, m, resident, device), device) if resident else math.inf
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[float, PointwiseMapping], ...]:
+    """Mappings with the microseconds that they should take: first the one to propose, then the fastest of those that were
+    compared. Nests of loops are compared by a middling block of each, then all blocks and iterations of the best ones."""
+    times: dict[PointwiseMapping, float] = {}
+
+    def time(m: PointwiseMapping) -> float:
+        found = times.get(m)
+        if found is None:
+            found = times[m] = _time(work, m, device)
+        return found
+
+    found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
+    for vector in work.vectors:
+        for loops in _loop_nests(work, vector):
+            singles = list(_single_iterations(work, vector, loops, device))
+            middle = min(singles, key=lambda m: (abs(m.threads - COPY_BLOCK), -m.wide))
+            best = min((middle, *_iterations(work, middle, TRIED_UNROLLS)), key=time)
+            found.setdefault(loops, []).append((time(best), best, singles))
+    least = min(t for nests in found.values() for t, *_ in nests)
+    for nests in sorted(found.values(), key=lambda nests: min(t for t, *_ in nests))[:KEPT_NESTS]:
+        for t, best, singles in nests:
+            if t <= least * KEPT:
+                _refine(work, best, singles, time)
+    ranked = sorted((t, m) for m, t in times.items() if t < math.inf)
+    limit = device.launch + (ranked[0][0] - device.launch) * CLOSE
+    best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(work, timed[1]))
+    return (best, *(timed for timed in ranked if timed is not best))
+
+
+def _refine(
+    work: PointwiseWork,
+    best: PointwiseMapping,
+    singles: Sequence[PointwiseMapping],
+    time: Callable[[PointwiseMapping], float],
+) -> None:
+    """Ask for the times of mappings like one: other iterations, then other blocks with the best of these."""
+    place = best.unroll_loop
+    alone = best._replace(unroll=1, sequential=False)
+    best = min((best, alone, *_iterations(work, alone, along=place)), key=time)
+    for m in singles:
+        for made in (m, *_iterations(work, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
+            if made.sequential is best.sequential:
+                time(made)
+
+
+def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> PointwiseMapping:
+    """The mapping with all parts in one loop that should take least time."""
+    loops = (tuple(range(len(work.lengths))),)
+    singles = _single_iterations(work, vector, loops, device)
+    found = [m for single in singles for m in (single, *_iterations(work, single))]
+    return min(found, key=lambda m: (_time(work, m, device), m))
+
+
+def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:
+    """Of mappings that take about as long the plainest, so that many sizes share a kernel."""
+    is_plain = m.loops == tuple((p,) for p in range(len(work.lengths)))
+    return not is_plain, -len(m.loops), -m.vector, m.sequential, m.unroll, abs(m.threads - COPY_BLOCK), -m.wide, m
+
+
+def pointwise_reasons(work: PointwiseWork, device: DeviceInfo) -> tuple[str, ...]:
+    """Why a mapping is proposed: the first of all, with their times by part."""
+    ranked = [m for _, m in ranked_pointwise(work, device)[:MOST_EXPLAINED]]
+    return tuple(
+        f"{_words(m)}: {estimate(pointwise_work_of(work, m, resident_blocks_of(work, m, device), device), device)}"
+        for m in ranked
+    )
+
+
+def _words(m: PointwiseMapping) -> str:
+    """A mapping in words."""
+    words = [f"{m.vector} elements a thread, {m.wide} x {m.high} threads"]
+    merged = [loop for loop in m.loops if len(loop) > 1]
+    words += [f"dims {', '.join(map(str, loop))} merged" for loop in merged]
+    if sorted(m.loops) != list(m.loops):
+        words.append(f"dim {m.loops[-2][0]} beside the last")
+    if m.unroll > 1:
+        words.append(
+            f"{m.unroll} iterations {'in turn ' if m.sequential else ''}along {', '.join(map(str, m.iterated))}"
+        )
+    return ", ".join(words)
