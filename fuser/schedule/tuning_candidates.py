@@ -34,6 +34,7 @@ from fuser.schedule.params import (
 from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 
 _P = TypeVar("_P", bound=Params)
+_Ranked = TypeVar("_Ranked", InnerOuterParams, InnerPersistentParams)
 
 _LEAST_BLOCK = 32
 
@@ -57,6 +58,18 @@ def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
             yield replace(found, reasons=(f"beside what was proposed: {difference(params, found)}",))
 
 
+def beside_the_first(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
+    """The same parameters, with what the first has otherwise as the first reason of each other one."""
+    first: _Ranked | None = None
+    for params in made:
+        if first is None:
+            first = params
+            yield params
+        else:
+            why = f"beside what was proposed: {difference(first, params)}"
+            yield replace(params, reasons=(why, *params.reasons))
+
+
 def difference(old: Params, new: Params) -> str:
     """The fields in which parameters differ, in words: `threads 128 instead of 256`."""
     if type(old) is not type(new):
@@ -75,7 +88,8 @@ def difference(old: Params, new: Params) -> str:
 
 def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
     match params:
-        case NoOpParams() | ExprEvalParams():
+        case NoOpParams() | ExprEvalParams() | InnerOuterParams():
+            # Of the last, schedulers rank all there are.
             return ()
         case PointwiseParams():
             return _pointwise(params, device)
@@ -85,8 +99,6 @@ def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
             return _reduction(params, device)
         case InnerPersistentParams():
             return _rows(params, device)
-        case InnerOuterParams():
-            return _rows_and_columns(params)
         case OuterPersistentParams():
             return _outer(params, device)
         case ChainedParams():
@@ -198,18 +210,6 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
         yield _with(params, **{name: not getattr(params, name)})
     if not params.in_shared:
         yield replace(params, resident=0 if params.resident else 2)
-
-
-def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
-    # The blocks wait for the whole grid: how many there are, and of how many threads, stays.
-    yield replace(params, ahead=not params.ahead)
-    if params.sharing > 1 and params.rows > 1:
-        yield replace(params, rows=-(-params.rows // 2))
-    if params.sharing == 1 and not params.in_shared:
-        yield from _halves_and_doubles(params, "rows", most=4)
-    if params.blocks_per_sm > 1:
-        per_sm = params.blocks_per_sm - 1
-        yield replace(params, blocks=params.blocks // params.blocks_per_sm * per_sm, blocks_per_sm=per_sm)
 
 
 def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:

@@ -12,23 +12,13 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "LOOKUP LOADED WHOLE_ROW STATISTICS_STEP WARP_JOINS",
         "share": "BLOCK_EXCHANGE",
     },
-    "cost/gradient_column_split.py": {
-        "cycles": "OF_NEXT_ROW OF_DOUBLE_PAIRS OF_ROW OF_DOUBLES OF_SHARED",
-        "instructions": "JOIN SUM_UP DOUBLE",
-        "share": "TWO_KERNELS_RATE MANY_BY_ELEMENT EXACT WORTH RELATIVE MARGIN SIDE_BY_SIDE_RATE DOUBLE_PAIRS_RATE "
-        "BY_ELEMENT HIDDEN",
-        "threads": "THREADS_OF_DOUBLES",
-        "registers": "FOR_EACH",
-        "elements": "SHARED_BYTES",
-    },
     "cost/estimate.py": {
         "power": "LIMITS",
         "share": "OWN_TRANSFER - ROUNDING",
     },
-    "cost/gradient_row_split_shared.py": {
-        "share": "RATE -",
-        "cycles": "EACH_ROW LEAST_ROW",
-        "threads": "THREADS",
+    "cost/gradient_work.py": {
+        "share": "INDEPENDENT CO_RESIDENT CLOSE",
+        "cycles": "COLUMN",
     },
     "cost/pointwise_mappings.py": {
         "share": "CLOSE KEPT",
@@ -59,14 +49,6 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "CUT_ACCESS PIECE",
         "elements": "LEAST_OF_GROUP",
     },
-    "cost/gradient_row_split.py": {
-        "registers": "SAFE_REGISTERS",
-        "threads": "SUMMING_BLOCKS",
-        "share": "ISSUED MEMORY_RATE PARTS_RATE",
-        "cycles": "DEPENDENT OF_COLUMN JOIN_LATENCY",
-        "instructions": "OPERATION ACCESS ALONE JOIN THROUGH_SHARED OF_TRIP",
-        "power": "OF_LIMITS OF_MEMORY -",
-    },
     "cost/scan_model.py": {
         "registers": "STEP_REGISTERS ONCE_REGISTERS",
     },
@@ -84,7 +66,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "elements": "LONG",
     },
     "schedulers/inner_outer_persistent.py": {
-        "share": "SURE",
+        "threads": "SUMMING_BLOCKS",
         "elements": "LEAST_APART",
     },
     "schedulers/outer_persistent.py": {

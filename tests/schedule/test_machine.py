@@ -25,15 +25,17 @@ from benchmarks.kernel_texts import TextsOfKernels
 from benchmarks.sweep_cases import sweep_cases
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost import gradient_column_split, scan_model
+from fuser.schedule.cost import scan_model
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.gradient_row_split import choose_row_split
-from fuser.schedule.cost.gradient_row_split_shared import shared_memory_time
-from fuser.schedule.cost.gradient_sizes import GradientRowCost
+from fuser.schedule.cost.gradient_mappings import CLUSTER
+from fuser.schedule.cost.gradient_space import GradientSpace
+from fuser.schedule.cost.gradient_work import ranked_gradients, two_kernels
+from fuser.schedule.cost.gradient_work import work_of as gradient_work_of
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork
 from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
+from tests.schedule.random_gradient_space import random_gradient_space
 from tests.schedule.random_row_work import random_row_work
 
 SCHEDULE = Path(fuser.__file__).parent / "schedule"
@@ -79,10 +81,22 @@ def is_cluster(m: RowMapping) -> bool:
 ROWS = random_row_work(random.Random(0), rows=2, length=1_000_012, is_double=False, is_misaligned=False)
 DOUBLES_OF_ROWS = random_row_work(random.Random(1), rows=20, length=50_003, is_double=True, is_misaligned=True)
 FEW_ROWS = random_row_work(random.Random(2), rows=2, length=65536, is_double=False, is_misaligned=False)
-LOAD = GradientRowCost(4, 6, row_registers=4, held_registers=12, kept_registers=0, sums=2, read_sizes=(2, 2))
-DOUBLES = GradientRowCost(
-    16, 24, row_registers=8, held_registers=16, kept_registers=4, sums=2, statistics=2, is_double=True, operations=24
-)
+GRADIENT = random_gradient_space(random.Random(0), rows=16384, length=4096, itemsize=2, vector=8)
+DOUBLES = random_gradient_space(random.Random(1), rows=74, length=250_003, itemsize=8, vector=1)
+
+
+@dataclass(frozen=True)
+class FastestGradient:
+    """The first of a space's mappings."""
+
+    mapping: Any
+    time: float
+
+
+def gradient(space: GradientSpace, device: DeviceInfo) -> FastestGradient:
+    time, m = ranked_gradients(space, device)[0]
+    return FastestGradient(m, time)
+
 
 MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows over the grid": lambda d: fastest(ROWS, d, is_group),
@@ -90,15 +104,10 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows of Doubles over a cluster": lambda d: fastest(DOUBLES_OF_ROWS, d, is_cluster),
     "few rows": lambda d: fastest(FEW_ROWS, d),
     "many rows": lambda d: fastest(replace(FEW_ROWS, rows=50_000, length=3072), d),
-    "gradients over a cluster": lambda d: gradient_column_split.choose_gradient_cluster(3072, 8, 4, LOAD, d),
-    "gradients over the grid": lambda d: gradient_column_split.choose_gradient_grid(250_003, 3, 4, LOAD, d),
-    "gradients of Doubles over the grid": lambda d: gradient_column_split.choose_gradient_grid(
-        250_003, 3, 1, DOUBLES, d
-    ),
-    "gradients by two kernels": lambda d: gradient_column_split.two_kernel_time(257, 9000, 1, DOUBLES, d),
-    "gradients in registers": lambda d: choose_row_split(4096, 16384, 4, LOAD, d),
-    "gradients of Doubles in registers": lambda d: choose_row_split(64, 100_003, 2, DOUBLES, d),
-    "gradients in shared memory": lambda d: shared_memory_time(7168, 4000, LOAD, d),
+    "gradients of few rows": lambda d: gradient(replace(GRADIENT, rows=8, length=3072), d),
+    "gradients of long rows of Doubles": lambda d: gradient(DOUBLES, d),
+    "gradients by two kernels": lambda d: total_time(two_kernels(DOUBLES, d), d),
+    "gradients of many rows": lambda d: gradient(GRADIENT, d),
     "scans": lambda d: scan_model.choose_scan_cluster(
         scan_model.ClusterScanRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d
     ),
@@ -158,10 +167,13 @@ def test_no_kernel_has_a_cluster_where_a_device_has_none(case: Case) -> None:
 
 
 def test_a_wait_of_the_grid_is_as_long_as_the_device_says() -> None:
+    """Once at the end where blocks have rows of their own; nothing where a cluster has all."""
     late = replace(H200, latencies=replace(H200.latencies, grid_ns=H200.latencies.grid_ns + 1000))
-    assert gradient_column_split.whole_grid_time(132, late) == pytest.approx(
-        gradient_column_split.whole_grid_time(132, H200) + 2.0
-    )
+    for space in (GRADIENT, replace(GRADIENT, rows=8, length=3072)):
+        for _, m in ranked_gradients(space, H200)[:10]:
+            now, then = (gradient_work_of(space, m, device) for device in (H200, late))
+            waits = then.trips * then.exchange + then.ending - now.trips * now.exchange - now.ending
+            assert (waits < 0.5) is (m.exchange == CLUSTER)
 
 
 EVERYDAY = everyday_cases()[::6]

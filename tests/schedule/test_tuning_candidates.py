@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
 from fuser.ir.device_info import H200
-from fuser.schedule.params import InnerOuterParams, NoOpParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import NoOpParams, PointwiseParams, ReductionParams
 from fuser.schedule.registry import scheduler_for
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.tuning_candidates import difference, neighbours
@@ -94,14 +93,6 @@ def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
     } == {(16, 256, True)}
     counted = Counter(type(p) for p in neighbours(together, H200))
     assert set(counted) == {ReductionParams}
-
-
-def test_blocks_that_share_columns_may_take_fewer_rows_at_once() -> None:
-    """Their threads need fewer registers then. All else that those rely on who wait for one another stays."""
-    params = InnerOuterParams((0, 1), "t0", 256, 1, 3, 1, (), 1, 19, 1, 1, False, (), sharing=167)
-    found = [p for p in neighbours(params, H200) if isinstance(p, InnerOuterParams) and p.rows != params.rows]
-    assert found == [replace(params, rows=10)]
-    assert not [p for p in neighbours(replace(params, rows=1), H200) if isinstance(p, InnerOuterParams) and p.rows != 1]
 
 
 def test_reasons_say_what_differs() -> None:

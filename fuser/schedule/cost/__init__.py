@@ -27,10 +27,9 @@ Rows that stay on chip (inner_persistent)
 Columns that stay in registers (outer_persistent)
     register_columns.py           threads and blocks that share the rows of a column
 Backward normalisations (inner_outer_persistent)
-    gradient_sizes.py             sizes of a segment, and what a row costs a thread: bytes, registers, operations
-    gradient_column_split.py      rows shared by the blocks of a cluster or of the grid, each with some columns
-    gradient_row_split.py         blocks that own whole rows, in registers
-    gradient_row_split_shared.py  blocks that own whole rows, in shared memory
+    gradient_space.py             sizes of a segment, and what an element costs a thread: bytes, registers, operations
+    gradient_mappings.py          mappings of rows and columns to threads, blocks and memories
+    gradient_work.py              their work, and that of two kernels in their place; the fastest
 Scans
     scan_model.py                 rows that several blocks share
 """

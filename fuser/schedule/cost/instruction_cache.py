@@ -21,8 +21,12 @@ _AROUND = 2
 
 def max_unrolled_elements(segment: Fusion, device: DeviceInfo) -> int:
     """Elements of a thread, one or more, that an iteration may have so that the instruction cache holds the whole kernel."""
-    instructions = device.instruction_cache_bytes // INSTRUCTION_BYTES
-    return max(1, instructions // (_AROUND * _COPIES * element_instructions(segment)))
+    return elements_in_cache(element_instructions(segment), device)
+
+
+def elements_in_cache(instructions: int, device: DeviceInfo) -> int:
+    """The same for so many instructions an element."""
+    return max(1, device.instruction_cache_bytes // INSTRUCTION_BYTES // (_AROUND * _COPIES * instructions))
 
 
 def element_instructions(segment: Fusion) -> int:

@@ -12,10 +12,10 @@ waits, and all blocks together add up the parts, each for some columns, a thread
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Scan
 from fuser.ir.schedule import ScheduleBuilder
@@ -23,18 +23,21 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.gradient_column_split import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
-from fuser.schedule.cost.gradient_row_split import RowSplitShape, choose_row_split, columns_of_block
-from fuser.schedule.cost.gradient_row_split_shared import SharedMemoryRowShape, choose_shared_memory_shape
-from fuser.schedule.cost.gradient_sizes import GradientSizes, find_gradient_sizes, kept_sizes, sum_registers
+from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping
+from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
+from fuser.schedule.cost.gradient_work import CLOSE, gradient_reasons, ranked_gradients, two_kernels
 from fuser.schedule.params import InnerOuterParams, Params, ParamsClass
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
 from fuser.schedule.schedulers.inner_outer_row_split import RowSplitSchedule
-from fuser.schedule.tuning_candidates import with_neighbours
+from fuser.schedule.tuning_candidates import beside_the_first
 
-SURE = 0.97
-"""The part of the time of rows in registers that rows in shared memory are expected to take at most."""
+SUMMING_BLOCKS = 100
+"""Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
+MOST_TRIPS = 16
+"""Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
 LEAST_APART = 200
 """Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
 
@@ -68,167 +71,11 @@ class InnerOuterPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        found = find_gradient_sizes(segment, inputs)
-        if isinstance(found, Refused):
-            return found
-        apart = math.inf
-        if found.length >= LEAST_APART and can_split_rows_and_columns(segment) and device.launches_early:
-            apart = two_kernel_time(found.length, found.rows, found.vector, found.cost, device)
-        near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
-        return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device, apart) or near
-
-    def _in_group(
-        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
-    ) -> InnerOuterParams | None:
-        """Parameters for rows over all blocks of the grid, where that should be faster than two kernels."""
-        shape = choose_gradient_grid(found.length, found.rows, found.vector, found.cost, device, apart)
-        if shape is None:
-            return None
-        capacity = shape.threads * shape.batch * shape.vector * shape.sharing
-        bounds = found.bounds(inputs, capacity, shape.rows if shape.trips == 1 else 0)
-        if isinstance(bounds, Refused):
-            return None
-        return InnerOuterParams(
-            found.order,
-            found.inner_outer.reference.name,
-            shape.threads,
-            1,
-            shape.batch,
-            shape.vector,
-            found.vectorized if shape.vector > 1 else (),
-            1,
-            shape.rows,
-            1,
-            1,
-            shape.ahead,
-            bounds,
-            shape.sharing,
-            in_shared=found.read if shape.in_shared else (),
-            reasons=(
-                f"a row of {found.length} elements lies over {shape.sharing} blocks of the grid, {shape.threads} threads with "
-                f"{shape.batch} accesses of {shape.vector} each",
-                f"{shape.trips} trips over {shape.rows} of {found.rows} rows: about {shape.time_us:.1f} us, {shape.registers} "
-                "registers",
-            ),
-        )
-
-    def _in_cluster(
-        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
-    ) -> InnerOuterParams | None:
-        """Parameters for one cluster that has all rows, where that should be faster than anything else, as two kernels are."""
-        shape = choose_gradient_cluster(found.length, found.rows, found.vector, found.cost, device, apart)
-        if shape is None:
-            return None
-        capacity = shape.threads * shape.batch * shape.vector * shape.sharing
-        bounds = found.bounds(inputs, capacity, shape.blocks * shape.side_by_side * shape.rows)
-        if isinstance(bounds, Refused):
-            return None
-        what = "columns" if shape.sharing > 1 else "rows"
-        return InnerOuterParams(
-            found.order,
-            found.inner_outer.reference.name,
-            shape.threads,
-            1,
-            shape.batch,
-            shape.vector,
-            found.vectorized if shape.vector > 1 else (),
-            shape.side_by_side,
-            shape.rows,
-            shape.blocks,
-            1,
-            False,
-            bounds,
-            shape.sharing,
-            True,
-            reasons=(
-                f"{found.rows} rows of {found.length} elements are held at once by {shape.sharing * shape.blocks} blocks of a "
-                f"cluster, which have {what} of their own",
-                f"{shape.side_by_side} rows side by side, {shape.threads} threads with {shape.batch} accesses of "
-                f"{shape.vector} each, {shape.rows} rows a thread: about {shape.time_us:.1f} us, {shape.registers} registers",
-            ),
-        )
-
-    def _in_rows(
-        self, found: GradientSizes, inputs: SegmentInputs, device: DeviceInfo, apart: float
-    ) -> InnerOuterParams | Refused:
-        """Parameters for blocks that have rows of their own, where that should be faster than two kernels."""
-        length, rows, vector, cost = found.length, found.rows, found.vector, found.cost
-        shape = choose_row_split(length, rows, vector, cost, device)
-        time = math.inf if isinstance(shape, Refused) else shape.time_us
-        shared = choose_shared_memory_shape(found, device)
-        if shared is not None and shared.time_us < SURE * time:
-            return self._in_shared(found, inputs, shared, device, apart)
-        if isinstance(shape, Refused):
-            return shape
-        if apart < time:
-            return Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
-        bounds = _bounds(found, inputs, shape.threads * vector, shape.batch)
-        if isinstance(bounds, Refused):
-            return bounds
-        across = columns_of_block(length, shape)
-        trip = shape.side_by_side * shape.rows
-        trips = -(-rows // (shape.blocks * trip))
-        return InnerOuterParams(
-            found.order,
-            found.inner_outer.reference.name,
-            across,
-            shape.threads // across,
-            shape.batch,
-            vector,
-            found.vectorized,
-            shape.side_by_side,
-            shape.rows,
-            shape.blocks,
-            shape.per_sm,
-            shape.ahead and trips > 1,
-            bounds,
-            reasons=(
-                f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
-                f"{shape.threads} threads",
-                f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {time:.1f} us, {shape.registers} registers a thread, "
-                f"{shape.in_flight} bytes in flight per SM",
-                f"every block makes {trips} trips over {trip} rows, and leaves {cost.sums} sums of {length} columns",
-            ),
-        )
-
-    def _in_shared(
-        self, found: GradientSizes, inputs: SegmentInputs, shape: SharedMemoryRowShape, device: DeviceInfo, apart: float
-    ) -> InnerOuterParams | Refused:
-        """Parameters for blocks that have rows of their own in shared memory, where two kernels should take longer."""
-        if apart < shape.time_us:
-            return Refused(f"two kernels should take {apart:.1f} us, one {shape.time_us:.1f}")
-        bounds = _bounds(found, inputs, shape.threads * shape.vector, shape.batch)
-        if isinstance(bounds, Refused):
-            return bounds
-        blocks = min(device.sm_count, found.rows)
-        across = columns_of_block(
-            found.length, RowSplitShape(shape.threads, shape.batch, 1, 1, 1, blocks, shape.registers, 0)
-        )
-        return InnerOuterParams(
-            found.order,
-            found.inner_outer.reference.name,
-            across,
-            shape.threads // across,
-            shape.batch,
-            shape.vector,
-            found.vectorized if shape.vector > 1 else (),
-            1,
-            1,
-            blocks,
-            1,
-            blocks < found.rows,
-            bounds,
-            in_shared=found.read,
-            reasons=(
-                f"{shape.threads} threads for a row of {found.length} elements, {shape.batch} accesses of {shape.vector} each",
-                f"{blocks} blocks, with two rows each in shared memory: about {shape.time_us:.1f} us, {shape.registers} "
-                "registers",
-            ),
-        )
+        return next(_proposals(segment, inputs, device))
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
+        return beside_the_first(p for p in _proposals(segment, inputs, device) if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -238,11 +85,74 @@ class InnerOuterPersistentScheduler:
         return RowSplitSchedule(segment, params.order, params.reference).schedule(params)
 
 
-def _bounds(
-    found: GradientSizes, inputs: SegmentInputs, elements: int, batch: int
-) -> tuple[tuple[str, int, int, int], ...] | Refused:
-    """The extents of rows that need all of `batch` accesses to so many elements: then only the last one has a test."""
-    return found.bounds(inputs, elements * batch, least=elements * (batch - 1) + 1)
+def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[InnerOuterParams | Refused]:
+    """Parameters of all mappings, the fastest first; then why there are no more."""
+    found = find_gradient(segment, inputs)
+    if isinstance(found, Refused):
+        yield found
+        return
+    space = found.space
+    apart = math.inf
+    if space.length >= LEAST_APART and can_split_rows_and_columns(segment) and device.launches_early:
+        apart = total_time(two_kernels(space, device), device)
+    for time, m in ranked_gradients(space, device):
+        if apart < device.launch + (time - device.launch) / CLOSE:
+            yield Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
+            return
+        params = params_of(found, m, inputs, device)
+        if not isinstance(params, Refused):
+            yield params
+    yield Refused(f"a row of {space.length} elements does not fit on chip")
+
+
+def params_of(
+    found: Gradient, m: GradientMapping, inputs: SegmentInputs, device: DeviceInfo
+) -> InnerOuterParams | Refused:
+    """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
+    space, elements = found.space, m.threads * m.vector
+    across = m.threads
+    if m.exchange == SUMS:
+        # Rows need all accesses: then only the last one has a test.
+        bounds = found.bounds(inputs, elements * m.batch, least=elements * (m.batch - 1) + 1)
+        across = columns_of_block(space.length, m)
+    else:
+        bounds = found.bounds(inputs, elements * m.batch * m.sharing, 0 if m.of_trip < space.rows else m.of_trip)
+    if isinstance(bounds, Refused):
+        return bounds
+    return InnerOuterParams(
+        found.order,
+        found.inner_outer.reference.name,
+        across,
+        m.threads // across,
+        m.batch,
+        m.vector,
+        found.vectorized if m.vector > 1 else (),
+        m.side_by_side,
+        m.rows,
+        m.blocks,
+        m.resident,
+        m.ahead,
+        bounds,
+        m.sharing,
+        m.exchange == CLUSTER,
+        found.read if m.in_shared else (),
+        reasons=Reasons(lambda: gradient_reasons(space, device)),
+    )
+
+
+def columns_of_block(length: int, m: GradientMapping) -> int:
+    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
+
+    Few blocks would take their columns in a hundred trips: there no more threads share a column than it has parts.
+    """
+    width = min(WARP, m.threads)
+    while width > 8 and length < width * min(m.blocks, SUMMING_BLOCKS):
+        width //= 2
+    width = math.gcd(width, m.threads)
+    if length <= MOST_TRIPS * width * m.blocks:
+        return width
+    sharing = next(n for n in range(min(m.blocks, m.threads), 0, -1) if m.threads % n == 0)
+    return max(width, m.threads // sharing)
 
 
 @lru_cache(maxsize=256)

@@ -13,8 +13,9 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.gradient_column_split import choose_gradient_cluster, choose_gradient_grid, two_kernel_time
-from fuser.schedule.cost.gradient_sizes import GradientRowCost, GradientSizes, find_gradient_sizes
+from fuser.schedule.cost.gradient_mappings import CLUSTER
+from fuser.schedule.cost.gradient_space import Gradient, find_gradient
+from fuser.schedule.cost.gradient_work import ranked_gradients
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
@@ -36,11 +37,11 @@ H200 = DeviceInfo.preset("H200")
 Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 
 
-def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> GradientSizes:
+def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Gradient:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    found = find_gradient_sizes(fusion, SegmentInputs(bound.tensors, bound.evaluate))
-    assert isinstance(found, GradientSizes)
+    found = find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    assert isinstance(found, Gradient)
     return found
 
 
@@ -65,12 +66,13 @@ def check(
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_gradient_sizes(fusion, inputs, vector)
-    assert isinstance(found, GradientSizes)
-    assert found.vector == vector
-    batch = -(-found.length // (vector * threads * sharing))
+    found = find_gradient(fusion, inputs, vector)
+    assert isinstance(found, Gradient)
+    length = found.space.length
+    assert found.space.vector == vector
+    batch = -(-length // (vector * threads * sharing))
     trip = blocks * side_by_side * at_once
-    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= found.rows else 0)
+    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= rows else 0)
     assert not isinstance(bounds, Refused)
     params = InnerOuterParams(
         found.order,
@@ -84,7 +86,7 @@ def check(
         at_once,
         blocks,
         1,
-        trip < found.rows,
+        trip < rows,
         bounds,
         sharing,
         in_cluster,
@@ -156,115 +158,13 @@ def test_rows_held_at_once_wait_once_and_for_values() -> None:
     assert not kernel.plan.workspaces
 
 
-@pytest.mark.parametrize("define", [layer_norm_backward, softmax_and_sums])
-@pytest.mark.parametrize("dtype", [Float, BFloat16])
-@pytest.mark.parametrize(
-    ("rows", "length"),
-    [(2, 64), (2, 1000), (3, 7168), (7, 257), (39, 1024), (64, 512), (200, 64), (480, 64), (16, 4096)],
-)
-def test_proposed_shapes_hold_all_rows(define: Definition, dtype: DataType, rows: int, length: int) -> None:
-    found = found_for(define, rows, length, dtype)
-    shape = choose_gradient_cluster(length, rows, found.vector, found.cost, H200)
-    if shape is None:
-        return
-    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
-    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
-    assert shape.blocks * shape.side_by_side * shape.rows >= rows
-    assert shape.sharing * shape.blocks in (2, 4, 8, 16)
-    block = shape.threads * shape.side_by_side
-    assert block % 32 == 0
-    assert block <= 1024
-    assert shape.registers <= 255
-
-
-@pytest.mark.parametrize(("rows", "length"), [(4, 7168), (39, 1024), (7, 1000), (480, 64)])
-def test_small_gradients_are_one_cluster(rows: int, length: int) -> None:
-    found = found_for(layer_norm_backward, rows, length, BFloat16)
-    assert choose_gradient_cluster(length, rows, found.vector, found.cost, H200) is not None
-    assert choose_gradient_cluster(length, rows, found.vector, found.cost, replace(H200, max_cluster=1)) is None
-
-
-@pytest.mark.parametrize(("rows", "length"), [(16384, 4096), (500, 5120), (37, 128256)])
-def test_large_gradients_are_not(rows: int, length: int) -> None:
-    found = found_for(layer_norm_backward, 4, 64, BFloat16)
-    assert choose_gradient_cluster(length, rows, found.vector, found.cost, H200) is None
-
-
-@pytest.mark.parametrize(("rows", "length"), [(37, 128256), (8, 128256), (2, 250003), (74, 250003)])
-def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
-    found = found_for(layer_norm_backward, 4, 64, Float)
-    shape = choose_gradient_grid(length, rows, found.vector, found.cost, H200)
-    assert shape is not None
-    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
-    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
-    assert shape.sharing <= H200.sm_count
-    assert shape.rows * shape.trips >= rows
-    assert shape.threads % 32 == 0
-    assert shape.threads * -(-shape.registers // 8) * 8 <= 65536
-    assert (
-        choose_gradient_grid(length, rows, found.vector, found.cost, replace(H200, registers_per_thread=32, sm_count=2))
-        is None
-    )
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rows", "length", "is_near"),
-    [
-        (BFloat16, 4, 7168, True),
-        (BFloat16, 12, 3072, False),
-        (BFloat16, 3, 16384, False),
-        (Float, 2, 3072, True),
-        (Float, 12, 3072, False),
-        (Float, 4, 16384, False),
-    ],
-)
-def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_to_do(
-    dtype: DataType, rows: int, length: int, is_near: bool
-) -> None:
-    """As on an H200."""
-    found = found_for(layer_norm_backward, rows, length, dtype)
-    apart = two_kernel_time(length, rows, found.vector, found.cost, H200)
-    shape = choose_gradient_cluster(length, rows, found.vector, found.cost, H200, apart)
-    assert (shape is not None) is is_near
-
-
-DOUBLES = GradientRowCost(
-    loaded=16,
-    moved=24,
-    row_registers=8,
-    held_registers=12,
-    kept_registers=0,
-    sums=2,
-    own_registers=46,
-    read_sizes=(8, 8),
-    weight_sizes=(8,),
-    column_registers=8,
-    sum_bytes=16,
-    statistics=2,
-    statistic_registers=4,
-    is_double=True,
-)
-"""Of the gradients of layer_norm."""
-
-
-@pytest.mark.parametrize(("rows", "length", "vector"), [(3, 50257, 1), (8, 50257, 1), (5, 65536, 2), (5, 128256, 2)])
-def test_long_rows_of_doubles_lie_over_the_grid_in_the_place_of_two_kernels(
-    rows: int, length: int, vector: int
-) -> None:
-    """As on an H200."""
-    apart = two_kernel_time(length, rows, vector, DOUBLES, H200)
-    assert choose_gradient_grid(length, rows, vector, DOUBLES, H200, apart) is not None
-    assert choose_gradient_grid(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
-
-
-def test_few_warps_have_sums_to_join() -> None:
-    """Two accesses of 960 threads take longer than six of 320."""
-    found = found_for(layer_norm_backward, 3, 65, BFloat16)
-    assert found.vector == 1
-    shape = choose_gradient_grid(250_003, 3, 1, found.cost, H200)
-    assert shape is not None
-    assert shape.threads <= 640
-    assert shape.batch >= 3
+@pytest.mark.parametrize(("rows", "length"), [(4, 7168), (39, 1024), (7, 1000)])
+def test_few_rows_are_one_cluster(rows: int, length: int) -> None:
+    """Of all mappings, where a device has clusters; long rows and many are not."""
+    space = found_for(layer_norm_backward, rows, length, BFloat16).space
+    assert ranked_gradients(space, H200)[0][1].exchange == CLUSTER
+    assert ranked_gradients(replace(space, rows=16384), H200)[0][1].exchange != CLUSTER
+    assert ranked_gradients(replace(space, length=100 * length), H200)[0][1].exchange != CLUSTER
 
 
 def test_rows_over_the_grid_leave_the_second_cache_last() -> None:

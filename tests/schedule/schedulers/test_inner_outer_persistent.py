@@ -18,11 +18,12 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.gradient_sizes import find_gradient_sizes
+from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping
+from fuser.schedule.cost.gradient_space import find_gradient
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
-from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
+from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, columns_of_block
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -247,7 +248,7 @@ def test_parts_are_asked_for_together() -> None:
 
 
 def test_only_the_last_access_is_tested() -> None:
-    """A row that needs nine accesses of each thread is known to fill eight of them."""
+    """A row that needs all accesses of each thread is known to fill all but the last."""
     rows, weight = TensorDescriptor(BFloat16, (100_003, 257), (257, 1)), TensorDescriptor(BFloat16, (257,), (1,))
     statistic = TensorDescriptor(Float, (100_003, 1), (1, 1))
     kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
@@ -258,25 +259,24 @@ def test_only_the_last_access_is_tested() -> None:
     over_rows = kernel.source[: kernel.source.index("all blocks have arrived")]
     tests = [line for line in over_rows.splitlines() if "< t0_size1" in line and line.strip().startswith("if")]
     assert tests
-    assert all(f"tid_y + {8 * x * y} < t0_size1" in line for line in tests)
+    assert all(f"tid_y + {256 // (x * y) * x * y} < t0_size1" in line for line in tests)
 
 
 def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
     check(moments_both_ways, 50, 40, device=SMALL, offset=1000.0, tolerance=2e-3)
 
 
-def test_few_rows_take_their_columns_in_few_trips() -> None:
-    descriptors = [TensorDescriptor(BFloat16, (4, 7168), (7168, 1))] * 2 + [TensorDescriptor(BFloat16, (7168,), (1,))]
-    descriptors += [TensorDescriptor(Float, (4, 1), (1, 1))] * 2
-    fusion = fusion_of(layer_norm_backward)
-    bound = bind_inputs(fusion, descriptors)
-    device = replace(H200, max_cluster=1)
-    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
-    assert isinstance(params, InnerOuterParams)
-    assert 16 * params.across * params.blocks >= 7168
+@pytest.mark.parametrize("threads", [32, 96, 256, 896])
+@pytest.mark.parametrize("blocks", [1, 4, 132, 528])
+@pytest.mark.parametrize("length", [1, 300, 7168, 100_000])
+def test_few_blocks_take_their_columns_in_few_trips(threads: int, blocks: int, length: int) -> None:
+    """Or with all their threads side by side, or as many along a column as there are parts of it."""
+    across = columns_of_block(length, GradientMapping(SUMS, 8, threads, 1, 1, blocks))
+    assert threads % across == 0
+    assert 16 * across * blocks >= length or threads // across <= blocks
 
 
-@pytest.mark.parametrize(("rows", "why"), [(64, "have columns of their own"), (4096, "bytes in flight per SM")])
+@pytest.mark.parametrize(("rows", "why"), [(64, "over a cluster of"), (4096, "blocks with rows of their own")])
 def test_params_explain_themselves(rows: int, why: str) -> None:
     fusion = fusion_of(rms_norm_backward, Float)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(rms_norm_backward, rows, 1000, Float)])
@@ -337,10 +337,10 @@ def test_other_sizes_get_other_kernels(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "length", "taken"),
-    [(410, 3072, True), (410, 7168, True), (410, 12288, False), (100_003, 64, True), (4000, 1024, True)],
+    [(410, 3072, True), (410, 7168, True), (410, 12288, True), (100_003, 64, True), (410, 10_000_000, False)],
 )
 def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool) -> None:
-    """Rows that would spill are left to two kernels."""
+    """None spill, and rows that nothing holds are refused."""
     with FusionDefinition() as fd:
         dy, x, w = (fd.define_tensor(shape, True, DataType.Double) for shape in ([-1, -1], [-1, -1], [-1]))
         weighted = dy * fd.ops.broadcast(w, [True, False])
@@ -358,7 +358,7 @@ def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool)
         assert kernel.resources is not None
         assert kernel.resources.spill_bytes == 0
     else:
-        with pytest.raises(SchedulingError, match="does not fit in the registers"):
+        with pytest.raises(SchedulingError, match="does not fit on chip"):
             KernelCompiler(H200).compile_segment(segment, bound)
 
 
@@ -371,7 +371,7 @@ def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_gradient_sizes(fusion, inputs)
+    found = find_gradient(fusion, inputs)
     proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
     assert isinstance(proposed, InnerOuterParams)
     assert not isinstance(found, Refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,12 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.gradient_column_split import two_kernel_time
-from fuser.schedule.cost.gradient_sizes import GradientRowCost
+from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.gradient_work import two_kernels
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
+from tests.schedule.random_gradient_space import random_gradient_space
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     Definition,
     arrays_for,
@@ -97,16 +99,10 @@ def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
     """Elements read one by one: 16 bits take longer than wider ones."""
     ratios: list[float] = []
     for itemsize in (2, 4, 8):
-        cost = GradientRowCost(
-            2 * itemsize,
-            3 * itemsize,
-            row_registers=2,
-            held_registers=4,
-            kept_registers=0,
-            sums=2,
-            read_sizes=(itemsize,),
+        space = random_gradient_space(random.Random(0), 100_000, 257, itemsize=itemsize, vector=16 // itemsize)
+        by_element, whole = (
+            total_time(two_kernels(replace(space, vector=vector), H200), H200) for vector in (1, space.vector)
         )
-        by_element, whole = (two_kernel_time(257, 100_003, vector, cost, H200) for vector in (1, 2))
         ratios.append(by_element / whole)
-    assert ratios[0] > max(ratios[1:])
-    assert min(ratios) > 1.2
+    assert ratios == sorted(ratios, reverse=True)
+    assert min(ratios) > 1.05

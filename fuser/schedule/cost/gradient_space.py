@@ -1,14 +1,14 @@
-"""What a row of a segment of inner and outer reductions costs a thread: bytes, registers, operations."""
+"""What reductions of rows and of columns together work on, at the sizes at hand."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from functools import lru_cache
 
 from fuser.ir.fusion import (
     Fusion,
-    Pointwise,
     Welford,
     tensor_outputs,
 )
@@ -24,53 +24,62 @@ from fuser.schedule.analysis.reference import (
     resolving_graph,
 )
 from fuser.schedule.analysis.rows import row_bounds
+from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
+DOUBLE_STATISTIC = 8
+"""Registers of a statistic of Doubles and of what becomes of it (ptxas, one to four elements of 2 to 10 rows in a thread: 14 to
+16 registers a row of two statistics beside those that are read)."""
+ASYNCHRONOUS = (4, 8, 16)
+"""Bytes of a copy that passes no registers."""
+OF_ROWS = 4
+"""Binary digits of a number of rows that mappings depend on."""
 WIDE_REGISTERS = 16
 """As many more where rows have no 16-bit elements, or statistics are joined by counts; twice as many of Doubles."""
 
 
 @record
-class GradientRowCost:
-    """What a row costs.
+class GradientSpace:
+    """What the search depends on. Counts in elements, where nothing else is said.
 
-    loaded               bytes of an element that are read from memory
-    moved                bytes of an element that are read or written
-    row_registers        registers of an access: of the row's inputs
-    held_registers       of what all rows share: weights and column sums
-    kept_registers       of values kept between stages while a row is computed
-    sums                 sums of a column
-    own_registers        registers of a thread in addition to those
-    read_sizes           bytes of an element of each input that has rows
-    weight_sizes         of each input that all rows share
-    kept_sizes           of each value that is kept between stages
-    column_registers     registers of the sums of one column
-    sum_bytes            bytes of one such sum
-    statistics           statistics of a row
-    statistic_registers  their registers, while a row is computed
-    is_double            rows have elements of 8 bytes
-    operations           operations of an element, additions to sums included
+    length, rows         of a row; how many there are, rounded up so that numbers that are not far apart share a kernel
+    vector               of one access, at most
+    copied               of one asynchronous copy, widest first; none: rows cannot be copied so
+    loaded, moved        bytes of an element that are read, and that are read or written
+    arguments            tensors of full size
+    read_sizes, weight_sizes, kept_sizes   bytes of an element of each input that has rows, of each that all rows share, and
+                         of each value that is kept between stages
+    sums, sum_bytes      sums of a column, and bytes of each
+    statistics           of a row; `exchanges`: how often its threads wait for one another for them
+    own_registers        of a thread beside rows, weights and sums; `column_registers`: of the sums of one column;
+                         `statistic_registers`: of what each of several rows has one of
+    operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
     """
 
+    length: int
+    rows: int
+    vector: int
+    copied: tuple[int, ...]
     loaded: int
     moved: int
-    row_registers: int
-    held_registers: int
-    kept_registers: int
+    arguments: int
+    read_sizes: tuple[int, ...]
+    weight_sizes: tuple[int, ...]
+    kept_sizes: tuple[int, ...]
     sums: int
-    own_registers: int = OWN_REGISTERS
-    read_sizes: tuple[int, ...] = ()
-    weight_sizes: tuple[int, ...] = ()
-    kept_sizes: tuple[int, ...] = ()
-    column_registers: int = 0
-    sum_bytes: int = 4
-    statistics: int = 0
-    statistic_registers: int = 0
+    sum_bytes: int
+    statistics: int
+    exchanges: int
+    own_registers: int
+    column_registers: int
+    statistic_registers: int
+    operations: int
+    row_operations: int
     is_double: bool = False
-    operations: int = 16
 
 
 def size_registers(sizes: Iterable[int], vector: int) -> int:
@@ -88,15 +97,6 @@ def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
 
 
 @memoized
-def operations_of(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> int:
-    """Operations of an element, with its additions to sums."""
-    full = sum(
-        isinstance(e, Pointwise) and inner_outer.is_full(graph, tensor_outputs(e)[0]) for e in segment.tensor_exprs
-    )
-    return full + len(inner_outer.row) + len(inner_outer.column)
-
-
-@memoized
 def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
     return _kept_sizes(segment, row_orientations(segment, graph).index(inner_outer))
@@ -111,12 +111,12 @@ def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
 
 
 @record(eq=False)
-class GradientSizes:
-    """What a segment has at some sizes.
+class Gradient:
+    """A segment of inner and outer reductions at its sizes: its space, and what no mapping changes (see InnerOuterParams).
 
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
-    length, rows    elements of a row, and how many there are
-    vector          elements of an access, at most; `vectorized`: arguments of which that is one access
+    rows            how many there are
+    vectorized      arguments of which an access of `space.vector` elements is one
     read            inputs of full size, that have whole rows
     """
 
@@ -125,12 +125,10 @@ class GradientSizes:
     inner_outer: InnerOuter
     order: tuple[int, ...]
     groups: list[Group]
-    length: int
     rows: int
-    vector: int
     vectorized: tuple[str, ...]
-    cost: GradientRowCost
     read: tuple[str, ...]
+    space: GradientSpace
 
     def bounds(
         self, inputs: SegmentInputs, capacity: int, rows: int = 0, *, least: int = 1
@@ -147,7 +145,7 @@ class GradientSizes:
         return others if isinstance(others, Refused) else found + others
 
 
-def find_gradient_sizes(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> GradientSizes | Refused:
+def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gradient | Refused:
     """What the segment has at these sizes; `most`: elements of an access that are asked for."""
     graph = resolving_graph(segment)
     choices = row_orientations(segment, graph)
@@ -176,29 +174,36 @@ def find_gradient_sizes(segment: Fusion, inputs: SegmentInputs, most: int = 16) 
     widest = max(t.dtype.itemsize for t in (*read, *written))
     vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
     sums = {t.name for t in segment.output_tensors if not inner_outer.is_full(graph, t)}
-    kept = kept_sizes(segment, graph, inner_outer)
-    of_column = sum_registers(segment, inner_outer)
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
-    cost = GradientRowCost(
+    vectorized = tuple(n for n in vectorized if n not in sums)
+    widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
+    space = GradientSpace(
+        operator.index(length),
+        rounded_up(rows),
+        vector,
+        tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
         loaded=sum(read_sizes),
         moved=sum(t.dtype.itemsize for t in (*read, *written)),
-        row_registers=size_registers(read_sizes, vector),
-        held_registers=size_registers(weight_sizes, vector) + vector * of_column,
-        kept_registers=size_registers(kept, vector),
-        sums=len(inner_outer.column),
-        own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
+        arguments=len(read) + len(written),
         read_sizes=read_sizes,
         weight_sizes=weight_sizes,
-        kept_sizes=kept,
-        column_registers=of_column,
+        kept_sizes=kept_sizes(segment, graph, inner_outer),
+        sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        statistic_registers=len(inner_outer.row) * (2 if is_double else 1),
+        exchanges=len(set(stage_levels(unscheduled(segment)).values())) - 1,
+        own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
+        column_registers=sum_registers(segment, inner_outer),
+        statistic_registers=len(inner_outer.row) * (DOUBLE_STATISTIC if is_double else 1),
+        operations=element_instructions(segment),
+        row_operations=row_instructions(segment),
         is_double=is_double,
-        operations=operations_of(segment, graph, inner_outer),
     )
-    vectorized = tuple(n for n in vectorized if n not in sums)
-    return GradientSizes(
-        segment, graph, inner_outer, order, groups, length, rows, vector, vectorized, cost, tuple(t.name for t in read)
-    )
+    return Gradient(segment, graph, inner_outer, order, groups, rows, vectorized, tuple(t.name for t in read), space)
+
+
+def rounded_up(rows: int) -> int:
+    """To the next number of `OF_ROWS` binary digits, as a plain number."""
+    step = 1 << max(0, rows.bit_length() - OF_ROWS)
+    return operator.index(-(-rows // step) * step)

@@ -1,4 +1,4 @@
-"""What a row of a backward normalisation costs: bytes of what is read and written, registers by the width of accesses."""
+"""What backward normalisations work on: bytes of what is read and written, registers, numbers of rows that share a search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.schedule.cost.gradient_sizes import GradientSizes, find_gradient_sizes, size_registers
+from fuser.schedule.cost.gradient_space import Gradient, find_gradient, rounded_up, size_registers
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     Definition,
@@ -19,10 +19,10 @@ from tests.schedule.schedulers.test_inner_outer_persistent import (
 )
 
 
-def found_of(define: Definition, rows: int, length: int, dtype: DataType, most: int = 16) -> GradientSizes | Refused:
+def found_of(define: Definition, rows: int, length: int, dtype: DataType, most: int = 16) -> Gradient | Refused:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    return find_gradient_sizes(fusion, SegmentInputs(bound.tensors, bound.evaluate), most)
+    return find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate), most)
 
 
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float], ids=lambda d: d.name)
@@ -30,20 +30,27 @@ def found_of(define: Definition, rows: int, length: int, dtype: DataType, most: 
 def test_bytes_and_registers_of_layer_norm_backward(dtype: DataType, most: int) -> None:
     found = found_of(layer_norm_backward, 64, 1024, dtype, most)
     assert not isinstance(found, Refused)
-    cost, size = found.cost, dtype.itemsize
-    assert (found.rows, found.length, found.vector) == (64, 1024, min(most, 16 // size))
-    assert cost.read_sizes == (size, size)
-    assert cost.weight_sizes == (size,)
-    assert (cost.loaded, cost.moved) == (2 * size, 3 * size)
-    assert cost.row_registers == size_registers(cost.read_sizes, found.vector)
-    assert cost.held_registers == size_registers(cost.weight_sizes, found.vector) + found.vector * cost.column_registers
-    assert cost.statistics == 2
+    space, size = found.space, dtype.itemsize
+    assert (space.rows, space.length, space.vector) == (64, 1024, min(most, 16 // size))
+    assert space.read_sizes == (size, size)
+    assert space.weight_sizes == (size,)
+    assert (space.loaded, space.moved, space.arguments) == (2 * size, 3 * size, 3)
+    assert (space.statistics, space.exchanges) == (2, 1)
+    assert all(4 <= v * size <= 16 for v in space.copied)
+    assert size_registers(space.read_sizes, 4) == 2 * size
+
+
+def test_numbers_of_rows_that_are_not_far_apart_are_one() -> None:
+    assert [rounded_up(n) for n in range(17)] == list(range(17))
+    for n in range(17, 3000):
+        assert n <= rounded_up(n) <= 1.125 * n
+    assert len({rounded_up(n) for n in range(1000, 2000)}) == 9
 
 
 def test_sums_are_counted_and_no_vectors_asked_of_them() -> None:
     found = found_of(softmax_and_sums, 32, 512, DataType.Float)
     assert not isinstance(found, Refused)
-    assert found.cost.sums == len(found.inner_outer.column) == 2
+    assert found.space.sums == len(found.inner_outer.column) == 2
     sums = {t.name for t in found.segment.output_tensors if not found.inner_outer.is_full(found.graph, t)}
     assert sums.isdisjoint(found.vectorized)
 
@@ -52,4 +59,4 @@ def test_a_segment_without_elements_is_refused() -> None:
     empty = np.zeros((0, 512), np.float32)
     fusion = fusion_of(softmax_and_sums, DataType.Float)
     bound = bind_inputs(fusion, [described(empty)])
-    assert find_gradient_sizes(fusion, SegmentInputs(bound.tensors, bound.evaluate)) == Refused("there is no element")
+    assert find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate)) == Refused("there is no element")

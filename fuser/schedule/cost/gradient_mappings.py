@@ -1,0 +1,255 @@
+"""Mappings of reductions of rows and of columns together: which threads and blocks have which elements.
+
+A row is accesses of `vector` elements. `batch` of them belong to each of `threads` threads of each of `sharing` blocks. A block
+has `side_by_side` rows at a time, or a multiple: each thread has `rows` of them *at once*. `blocks` have rows of their own.
+Blocks exchange, by the mapping's `exchange`,
+
+    sums          sums of columns at the end, over the grid: blocks have whole rows
+    statistics    statistics of rows in each trip, over the grid: blocks have some columns of all rows
+    cluster       either of them within one cluster, which has all rows at once
+
+and rows lie in registers, or in shared memory where asynchronous copies bring them.
+
+`gradient_mappings` enumerates all that fit; `gradient_work.py` says what one asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.runtime.variants import rung_of
+from fuser.schedule.cost.gradient_space import GradientSpace, size_registers
+from fuser.schedule.cost.instruction_cache import elements_in_cache
+from fuser.schedule.cost.occupancy import most_registers, resident_blocks
+from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS, BESIDE_ROW
+from fuser.schedule.cost.thread_batches import batches_of, threads_for
+
+MOST_BATCH = 64
+"""Accesses of a thread along a row: each has code of its own."""
+BLOCKS_OF_ROWS = (256, 512)
+"""Threads that a block has at least, if there are rows for them."""
+MOST_SIDE_BY_SIDE = 64
+"""Threads of z that a block can have."""
+CLUSTERS = (2, 4, 8, 16)
+"""Blocks of a cluster."""
+MOST_AT_ONCE = 16
+"""Rows of a thread at once where blocks share them: each has code of its own, in registers for its loads as well."""
+IN_SHARED_THREADS = range(4 * WARP, 16 * WARP + 1, WARP)
+"""Threads of a block whose rows lie in shared memory."""
+PREFETCHED = 2
+"""Rows in shared memory at once of those that follow one another."""
+TEMPORARIES = 8
+"""Registers beside those that are counted, where rows lie in shared memory."""
+
+
+class GradientMapping(NamedTuple):
+    """See the head of this module.
+
+    resident    blocks of an SM
+    registers   of a thread
+    ahead       the next rows are loaded while a thread works on some
+    """
+
+    exchange: str
+    vector: int
+    threads: int
+    batch: int
+    sharing: int = 1
+    blocks: int = 1
+    side_by_side: int = 1
+    rows: int = 1
+    ahead: bool = False
+    in_shared: bool = False
+    resident: int = 1
+    registers: int = 0
+
+    @property
+    def of_trip(self) -> int:
+        """Rows of a trip of all blocks."""
+        return self.blocks * self.side_by_side * self.rows
+
+    @property
+    def block(self) -> int:
+        """Threads of a block."""
+        return self.threads * self.side_by_side
+
+
+SUMS, STATISTICS, CLUSTER = "sums", "statistics", "cluster"
+
+
+def gradient_mappings(space: GradientSpace, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """All mappings that fit on the device."""
+    yield from _rows_in_registers(space, device)
+    yield from _rows_in_shared(space, device)
+    yield from _columns_over_grid(space, device)
+    yield from _over_cluster(space, device)
+
+
+def registers_of(space: GradientSpace, m: GradientMapping) -> int:
+    """Registers of a thread."""
+    v, b = m.vector, m.batch
+    held = space.own_registers + b * (v * space.column_registers + size_registers(space.weight_sizes, v))
+    held += (m.rows - 1) * space.statistic_registers
+    kept = size_registers(space.kept_sizes, v)
+    if m.in_shared:
+        return held + kept + TEMPORARIES + (2 * b if v == 1 and space.is_double else 0)
+    # Rows that are worked on at once lie there as they are computed with, not as they come.
+    sizes = space.read_sizes if m.rows == 1 else tuple(max(4, size) for size in space.read_sizes)
+    rows = m.rows * size_registers(sizes, v) + (m.rows * size_registers(space.read_sizes, v) if m.ahead else 0)
+    return held + b * (kept + rows) + (TEMPORARIES if m.side_by_side > 1 else 0)
+
+
+def _placed(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> GradientMapping | None:
+    """With its registers and the most blocks that an SM holds of it; None if it holds none."""
+    registers = registers_of(space, m)
+    if registers > most_registers(m.block, device):
+        return None
+    held = 0
+    if m.in_shared:
+        at_once = m.rows * (PREFETCHED if m.ahead else 1)
+        beside = BESIDE_COLUMNS if m.sharing > 1 else BESIDE_ROW
+        held = at_once * m.threads * m.batch * m.vector * space.loaded + beside
+        if held > device.shared_per_block_optin:
+            return None
+    resident = resident_blocks(m.block, registers, device, held)
+    return m._replace(registers=registers, resident=resident) if resident else None
+
+
+def _rows_in_registers(space: GradientSpace, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """Blocks with rows of their own: as many as are there at once."""
+    accesses = -(-space.length // space.vector)
+    fewest = -(-accesses // device.max_threads_per_block)
+    for batch in batches_of(accesses, fewest, min(MOST_BATCH, accesses)):
+        threads = threads_for(accesses, batch)
+        before = 0
+        for block in BLOCKS_OF_ROWS:
+            room = min(block, device.max_threads_per_block) // threads
+            beside = max(1, min(room, space.rows // device.sm_count, MOST_SIDE_BY_SIDE))
+            beside = 1 << (beside.bit_length() - 1)
+            if beside == before:
+                continue
+            before = beside
+            for rows, ahead in ((1, True), (2, True), (1, False), (2, False)):
+                m = GradientMapping(SUMS, space.vector, threads, batch, 1, 1, beside, rows, ahead)
+                yield from _as_many_as_fit(space, m, device)
+
+
+def _as_many_as_fit(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """With any number of blocks on each SM, up to the most of which each has rows."""
+    placed = _placed(space, m, device)
+    if placed is None:
+        return
+    wanted = -(-space.rows // (m.side_by_side * m.rows))
+    for resident in range(1, placed.resident + 1):
+        # Launch bounds are in blocks of the rung's size.
+        top = rung_of(m.block)[0]
+        if placed.registers > device.registers_per_sm // (top * -(-resident * m.block // top)):
+            return
+        blocks = min(wanted, resident * device.sm_count)
+        # Nothing is loaded ahead of the only rows, and what follows others had better be.
+        if m.ahead == (blocks < wanted) or (m.rows > 1 and blocks < wanted):
+            yield placed._replace(blocks=blocks, resident=resident)
+        if blocks == wanted:
+            return
+
+
+def _rows_in_shared(space: GradientSpace, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """The same with rows in shared memory, copied two trips ahead."""
+    for vector in space.copied if device.copies_to_shared else ():
+        for threads in IN_SHARED_THREADS:
+            batch = -(-space.length // (vector * threads))
+            if threads > device.max_threads_per_block or not 2 <= batch <= MOST_BATCH:
+                continue
+            m = GradientMapping(SUMS, vector, threads, batch, ahead=True, in_shared=True)
+            placed = _placed(space, m, device)
+            blocks = min(space.rows, device.sm_count)
+            if placed is not None and blocks < space.rows:
+                yield placed._replace(blocks=blocks, resident=1)
+
+
+def _columns_over_grid(space: GradientSpace, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """Blocks of the whole grid, an SM each, with some columns of all rows."""
+    for vector in _widths(space.vector):
+        mine = -(-space.length // (vector * device.sm_count))
+        for batch in (1, 2, 3, 4, 6, 8):
+            threads = -(-mine // (batch * WARP)) * WARP
+            if not 2 * WARP <= threads <= device.max_threads_per_block:
+                continue
+            sharing = -(-space.length // (vector * threads * batch))
+            if sharing < 2:
+                continue
+            m = GradientMapping(STATISTICS, vector, threads, batch, sharing)
+            for in_shared in (False, True) if vector in space.copied and device.copies_to_shared else (False,):
+                yield from _at_once(space, m._replace(in_shared=in_shared), device)
+
+
+def _at_once(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """With as many rows at once as fit: all of them, or of several trips, which may load the next ones ahead."""
+    for ahead in (False, True):
+        fits = elements_in_cache(space.operations, device) // (m.batch * m.vector)
+        for most in range(min(space.rows, MOST_AT_ONCE, fits), 0, -1):
+            trips = -(-space.rows // most)
+            if ahead and trips == 1:
+                continue
+            placed = _placed(space, m._replace(rows=-(-space.rows // trips), ahead=ahead), device)
+            if placed is not None:
+                yield placed._replace(resident=1)
+                break
+
+
+def _over_cluster(space: GradientSpace, device: DeviceInfo) -> Iterator[GradientMapping]:
+    """One cluster that has all rows at once, each block some columns or some rows."""
+    for size in CLUSTERS:
+        if device.clusters(size) < 1:
+            return
+        for sharing, blocks in ((size, 1), (1, size)):
+            own = -(-space.rows // blocks)
+            most = elements_in_cache(space.operations, device)
+            if blocks > space.rows or own * space.length // sharing > device.max_threads_per_block * most:
+                continue
+            for vector, threads, batch in _accesses(space, sharing, device):
+                last = 0
+                for at_once in range(1, min(own, MOST_AT_ONCE, most // (batch * vector)) + 1):
+                    beside = -(-own // at_once)
+                    # A block is whole warps.
+                    beside = -(-threads * beside // WARP) * WARP // threads if threads < WARP else beside
+                    is_idle = (blocks - 1) * beside * at_once >= space.rows
+                    if beside == last or is_idle or beside * threads > device.max_threads_per_block:
+                        continue
+                    last = beside
+                    m = GradientMapping(CLUSTER, vector, threads, batch, sharing, blocks, beside, at_once)
+                    placed = _placed(space, m, device)
+                    if placed is not None and _sums_fit(space, m, device):
+                        yield placed._replace(resident=1)
+
+
+def _sums_fit(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> bool:
+    """Whether shared memory holds a block's sums of columns before its threads join them."""
+    return m.block * m.batch * m.vector * space.sums * space.sum_bytes <= device.shared_per_block_optin // 2
+
+
+def _accesses(space: GradientSpace, sharing: int, device: DeviceInfo) -> Iterator[tuple[int, int, int]]:
+    """(elements of an access, threads along a block's part of a row, accesses of each)."""
+    for vector in _widths(space.vector):
+        accesses = -(-space.length // (vector * sharing))
+        # Threads of one warp join without a barrier: as few as have few accesses each.
+        threads = WARP
+        while accesses < threads and sharing == 1:
+            threads //= 2
+        while threads <= device.max_threads_per_block:
+            batch = -(-accesses // threads)
+            # No block without columns.
+            if -(-space.length // (vector * threads * batch)) == sharing:
+                yield vector, threads, batch
+            if batch <= 2:
+                break
+            threads *= 2
+
+
+def _widths(most: int) -> Iterator[int]:
+    """Elements of an access, up to the most."""
+    while most >= 1:
+        yield most
+        most //= 2

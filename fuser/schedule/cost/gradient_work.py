@@ -1,0 +1,196 @@
+"""What a mapping of reductions of rows and of columns asks of the machine, and the mapping that should take least time.
+
+Blocks make trips over the rows: statistics are joined, results are written, sums of columns grow in registers. Behind the last
+trip threads that have some rows of a column join, and so do blocks.
+
+Counts of code are those of `code_costs`, and of mappings of rows and of reductions where those do the same. The few of its own
+come from nine gradients of layer norm on an H200; what is estimated is within 10 % (root of the mean square) of the 57 times in
+`benchmarks/data` and `benchmarks/results`, to which nothing was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from functools import lru_cache
+
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, WARP, DeviceInfo
+from fuser.schedule.cost.code_costs import (
+    ACCESS,
+    BLOCK_EXCHANGE,
+    DEPENDENT,
+    JOIN,
+    LOADED,
+    LOOKUP,
+    OPERATION,
+    ROW,
+    STATISTICS_STEP,
+    WARP_JOINS,
+    WHOLE_ROW,
+)
+from fuser.schedule.cost.estimate import OWN_TRANSFER, Work, estimate, total_time
+from fuser.schedule.cost.gradient_mappings import (
+    CLUSTER,
+    STATISTICS,
+    SUMS,
+    GradientMapping,
+    gradient_mappings,
+)
+from fuser.schedule.cost.gradient_space import GradientSpace
+from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
+from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
+from fuser.schedule.transforms.shared_rows import unrolled
+
+INDEPENDENT = 0.3
+"""Of the cycles between dependent instructions of a thread, what is left where elements have several sums each: their chains go
+side by side."""
+COLUMN = 40.0
+"""Cycles for a word of a column's sum of a thread, where several threads of a block have some of it."""
+AHEAD = 0.5
+"""Of the time that rows take to come, what is left where they are loaded while blocks wait for one another."""
+CO_RESIDENT = 0.88
+"""Of the memory's rate, what two kernels move that run side by side."""
+CLOSE = 1.02
+"""Times so close to the least that estimates do not tell them apart."""
+MOST_EXPLAINED = 5
+"""Mappings that `explain` shows."""
+MOST_REMEMBERED = 1024
+"""Spaces whose best mappings are kept."""
+
+
+def work_of(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    cycle, blocks = device.cycle, m.blocks * m.sharing
+    dram = device.latencies.dram_ns / 1e3
+    trips = -(-space.rows // m.of_trip)
+    warps = -(-m.block // WARP)
+    # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
+    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    words = 2 if space.is_double else 1
+    accesses = m.batch * m.rows
+    steps = math.log2(m.threads)
+    instructions = accesses * (m.vector * operations * OPERATION + ACCESS * space.arguments)
+    instructions += m.rows * (space.statistics * words * JOIN * steps + ROW + space.row_operations)
+    chain = (
+        accesses * m.vector * (operations * DEPENDENT * INDEPENDENT + LOADED * space.loaded / device.max_access_bytes)
+    )
+    latency = (chain + WHOLE_ROW) * cycle
+    moved = space.rows / trips * space.length * space.moved / blocks
+    if m.in_shared:
+        latency += PIECE * (space.exchanges + 1) * m.rows * m.batch / unrolled(m.batch, is_cut=False) * cycle
+        latency += 0.0 if m.ahead else IN_SHARED * dram
+    if trips > 1:
+        latency = max(latency, dram) if m.ahead else latency + dram
+    if m.sharing > 1:
+        # While blocks wait for one another none of them loads, or they load what they can hold of the next rows.
+        transfer = moved / min(device.memory_rate / blocks, device.sm_rate)
+        latency += (1 - OWN_TRANSFER) * transfer * (AHEAD if m.ahead else 1.0) * (trips - 1) / trips
+    return Work(
+        blocks=blocks,
+        resident=m.resident,
+        cluster=blocks if m.exchange == CLUSTER else 1,
+        trips=trips,
+        warps=warps,
+        moved=moved,
+        cached=0.0,
+        instructions=instructions,
+        lines=accesses * space.arguments * _lines(space, m.vector) * LOOKUP,
+        latency=latency,
+        exchange=_exchange(space, m, warps, device),
+        ending=_ending(space, m, device),
+        start=device.first_to_last,
+    )
+
+
+def _lines(space: GradientSpace, vector: int) -> float:
+    """Lines of the first-level cache that an access of a warp looks up."""
+    return max(1.0, WARP * vector * min(space.read_sizes) / LINE_BYTES)
+
+
+def _exchange(space: GradientSpace, m: GradientMapping, warps: int, device: DeviceInfo) -> float:
+    """Microseconds of a trip in which threads and blocks join statistics."""
+    if m.threads > WARP:
+        each = BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * device.cycle
+    else:
+        each = BLOCK_EXCHANGE * device.block_exchange / 2
+    if m.sharing > 1:
+        of_cluster = CLUSTER_EXCHANGE * device.cluster_exchange(m.sharing)
+        each += of_cluster if m.exchange == CLUSTER else device.grid_exchange(m.sharing)
+        each += m.rows * STATISTICS_STEP * math.log2(m.sharing) * device.cycle
+    return space.exchanges * each
+
+
+def _ending(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> float:
+    """Microseconds in which sums of columns are joined, behind the last trip."""
+    words = m.batch * m.vector * space.sums * space.sum_bytes / 4
+    ending = words * COLUMN * device.cycle if m.side_by_side > 1 else 0.0
+    if m.exchange == SUMS:
+        # What all blocks leave goes through the second-level cache.
+        parts = m.blocks * space.length * space.sums * space.sum_bytes
+        ending += 2 * device.grid_exchange(m.blocks) + 2 * parts / device.memory_rate
+    elif m.blocks > 1:
+        ending += (
+            CLUSTER_EXCHANGE * device.cluster_exchange(m.blocks) + m.blocks * words * m.threads * device.issue_time
+        )
+    return ending
+
+
+def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
+    """What two kernels ask that run side by side: one reads all rows and writes them, one reads all columns."""
+    elements = space.rows * space.length
+    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    # Where rows begin anywhere, so do the accesses of a warp.
+    edges = EDGES * BURST_BYTES / (WARP * min(space.read_sizes)) if space.vector == 1 else 0.0
+    each = operations * OPERATION + 2 * ACCESS * space.arguments / space.vector
+    warps = min(device.max_threads_per_sm // WARP, -(-elements // (WARP * space.vector * device.sm_count)))
+    return Work(
+        blocks=device.sm_count,
+        resident=1,
+        cluster=1,
+        trips=1,
+        warps=warps,
+        moved=elements * (space.moved + space.loaded) * (1 + edges) / (CO_RESIDENT * device.sm_count),
+        cached=0.0,
+        instructions=elements * each / (WARP * warps * device.sm_count),
+        lines=0.0,
+        latency=2 * device.first_to_last,
+        exchange=device.block_exchange,
+        start=CLUSTER_EXCHANGE * device.cluster_start + (device.grid_exchange(0) if space.rows > space.length else 0.0),
+    )
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[float, GradientMapping], ...]:
+    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
+
+    Of mappings that take about as long, it is one of wide accesses, and as sure to fit in registers as can be.
+    """
+    times = [(total_time(work_of(space, m, device), device), m) for m in gradient_mappings(space, device)]
+    times.sort(key=operator.itemgetter(0))
+    limit = device.launch + (times[0][0] - device.launch) * CLOSE if times else 0.0
+    close = (timed for timed in times if timed[0] <= limit)
+    best = min(close, key=lambda timed: (-timed[1].vector, timed[1].registers, timed[1]), default=None)
+    return () if best is None else (best, *(timed for timed in times if timed is not best))
+
+
+def gradient_reasons(space: GradientSpace, device: DeviceInfo) -> Iterator[str]:
+    """What the fastest mappings should take, and two kernels."""
+    yield f"about {space.rows} rows of {space.length} elements, in accesses of {space.vector} at most"
+    for _, m in ranked_gradients(space, device)[:MOST_EXPLAINED]:
+        yield f"{_words(m)}: {estimate(work_of(space, m, device), device)}"
+    yield f"two kernels: {estimate(two_kernels(space, device), device)}"
+
+
+def _words(m: GradientMapping) -> str:
+    """A mapping in words."""
+    place = "shared memory" if m.in_shared else f"about {m.registers} registers"
+    shared = {
+        SUMS: f"{m.blocks} blocks with rows of their own",
+        STATISTICS: f"columns over {m.sharing} blocks of the grid",
+    }
+    share = shared.get(m.exchange, f"{'columns' if m.sharing > 1 else 'rows'} over a cluster of {m.sharing * m.blocks}")
+    beside = f", {m.side_by_side} rows side by side" if m.side_by_side > 1 else ""
+    at_once = f", {m.rows} of a thread at once" if m.rows > 1 else ""
+    ahead = ", the next ones ahead" if m.ahead else ""
+    return f"{m.threads} threads of {m.batch} accesses of {m.vector} in {place}, {share}{beside}{at_once}{ahead}"
