@@ -31,12 +31,12 @@ from fuser.release import __version__
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.disk_cache import digest_of, disk_cache
 from fuser.runtime.user_files import load_from, save_to
-from fuser.schedule.params import Access, CooperativeGroups, Params
+from fuser.schedule.params import Access, ColumnsOfBlocks, CooperativeGroups, OneCluster, Params, RowsOfBlocks
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.segment import Segment
 from fuser.schedule.tuning_candidates import difference
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 class Fate(Enum):
@@ -132,6 +132,9 @@ TUNING_FILE = RecordFile(
         *get_args(Params),
         *get_args(Access),
         CooperativeGroups,
+        RowsOfBlocks,
+        ColumnsOfBlocks,
+        OneCluster,
     ),
     {Reasons: ByHand(("words",), lambda reasons: (reasons.words(),), Reasons.of)},
 )

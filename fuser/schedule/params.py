@@ -297,11 +297,38 @@ class ScanParams:
 
 
 @record
+class RowsOfBlocks:
+    """Blocks of the whole grid, which is resident, with rows of their own. They exchange sums of columns behind the last row.
+
+    per_sm   blocks that share an SM
+    """
+
+    blocks: int
+    per_sm: int
+
+
+@record
+class ColumnsOfBlocks:
+    """Blocks of the grid, an SM each, with some columns of all rows. They exchange statistics of rows in each iteration."""
+
+    blocks: int
+
+
+@record
+class OneCluster:
+    """One cluster of `rows` times `columns` blocks that has all rows at once; one of the numbers is 1."""
+
+    rows: int
+    columns: int
+
+
+@record
 class InnerOuterParams:
     """One pass over rows that are held in registers, with sums of columns beside statistics of rows.
 
     order           dims of the reference, slowest first: those of the rows, then those along a row
     reference       a result that is reduced along the rows
+    split           which blocks have which rows and columns
     across          threads of x
     along           threads of y: with x they share a row, and afterwards the parts of some columns
     batch           accesses of a thread along the row
@@ -309,19 +336,15 @@ class InnerOuterParams:
     vectorized      arguments that are contiguous along them: one access each
     side_by_side    rows of a block at once (threads of z)
     rows            rows that a thread has on their way at once
-    blocks          of the whole grid, which is resident
-    blocks_per_sm   that share a processor
-    ahead           rows are loaded an iteration before they are used
+    prefetch        iterations that rows are loaded before they are used; 0: in the same
     bounds          (input, dim, low, high): extents for which the row fits
-    sharing         blocks that share each row: every one keeps its columns for all rows, and sums them up alone; 1: none, each
-                    block has rows of its own
-    in_cluster      they are a cluster; else they meet in device memory
     in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
     reasons         why, in words; no part of the kernel's key
     """
 
     order: tuple[int, ...]
     reference: str
+    split: RowsOfBlocks | ColumnsOfBlocks | OneCluster
     across: int
     along: int
     batch: int
@@ -329,12 +352,8 @@ class InnerOuterParams:
     vectorized: tuple[str, ...]
     side_by_side: int
     rows: int
-    blocks: int
-    blocks_per_sm: int
-    ahead: bool
+    prefetch: int
     bounds: tuple[tuple[str, int, int, int], ...]
-    sharing: int = 1
-    in_cluster: bool = False
     in_shared: tuple[str, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 

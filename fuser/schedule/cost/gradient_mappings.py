@@ -71,6 +71,11 @@ class GradientMapping(NamedTuple):
         return self.blocks * self.side_by_side * self.rows
 
     @property
+    def prefetch(self) -> int:
+        """Iterations that rows are loaded before they are used: those in shared memory, which copies fill, one earlier."""
+        return int(self.ahead) + int(self.in_shared)
+
+    @property
     def block(self) -> int:
         """Threads of a block."""
         return self.threads * self.side_by_side

@@ -17,7 +17,7 @@ from __future__ import annotations
 from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster, RowsOfBlocks
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -30,19 +30,25 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
+    blocks: int
+    sharing: int
 
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
+        assert not isinstance(p.split, RowsOfBlocks)
+        self.blocks, self.sharing = (
+            (p.split.rows, p.split.columns) if isinstance(p.split, OneCluster) else (1, p.split.blocks)
+        )
         self.again: set[str] = set()
         b = self.builder
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
-        b.ask_blocks_per_sm(p.blocks_per_sm)
+        b.ask_blocks_per_sm(1)
         late, copies, _ = self.place_values(p.in_shared)
         if p.in_shared and p.rows > MOST_HELD:
             self._read_again(copies, late)
-        if p.sharing > 1 and not p.in_cluster:
+        if isinstance(p.split, ColumnsOfBlocks):
             self._evict_last(copies)
         row, column = self.reductions()
         reference = row[0]
@@ -53,23 +59,18 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference)
-        if p.in_cluster:
-            b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
+        if isinstance(p.split, OneCluster):
+            b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values())
         loaded = self.held_copies({n: c for n, c in copies.items() if n not in self.again}) - late
-        within = 1 + (p.blocks > 1) + (p.side_by_side > 1)
+        within = 1 + (self.blocks > 1) + (p.side_by_side > 1)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
         rows = self.rowwise(loaded)
         if rows:
             b.inline_at(reference, within, selected=rows)
-        placed = set(self.placed.values())
-        for name in rows:
-            if name in placed:
-                b.load_ahead(name, best_effort=True, iterations=1 + p.ahead)
-            elif p.ahead:
-                b.load_ahead(name, best_effort=True)
+        self.prefetch(rows, p.prefetch)
         return b
 
     def _evict_last(self, copies: dict[str, str]) -> None:
@@ -104,8 +105,8 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         # O -> O/(G*Z*U), [G,] [Z,] [U]
         types: dict[int, ParallelType] = {}
         at = 1
-        of_rows = ((p.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
-        left = p.blocks * p.side_by_side * p.rows
+        of_rows = ((self.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
+        left = self.blocks * p.side_by_side * p.rows
         for count, parallel_type in of_rows:
             if count > 1:
                 b.split(name, at - 1, left)
@@ -114,12 +115,12 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
                 left //= count
                 at += 1
         # I -> I/(v*tx*B*C), C, B, tx, [v]
-        self.split_columns(name, at, p.vector, p.across, p.batch, p.sharing)
+        self.split_columns(name, at, p.vector, p.across, p.batch, self.sharing)
         if p.rows > 1:
             # The rows of a thread go between its accesses and the threads: what they share is read outside of that loop.
             at -= 1
             b.reorder(name, {at: at + 3})
-        if p.sharing > 1:
+        if self.sharing > 1:
             types[at + 1] = ParallelType.grid_x
         types[at + 3 + (p.rows > 1)] = ParallelType.block_x
         return types

@@ -27,7 +27,14 @@ from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
 from fuser.schedule.cost.gradient_work import CLOSE, gradient_reasons, ranked_gradients, two_kernels
-from fuser.schedule.params import InnerOuterParams, Params, ParamsClass
+from fuser.schedule.params import (
+    ColumnsOfBlocks,
+    InnerOuterParams,
+    OneCluster,
+    Params,
+    ParamsClass,
+    RowsOfBlocks,
+)
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
@@ -80,9 +87,8 @@ class InnerOuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
-        if params.sharing > 1 or params.in_cluster:
-            return ColumnSplitSchedule(segment, params.order, params.reference).schedule(params)
-        return RowSplitSchedule(segment, params.order, params.reference).schedule(params)
+        schedule = RowSplitSchedule if isinstance(params.split, RowsOfBlocks) else ColumnSplitSchedule
+        return schedule(segment, params.order, params.reference).schedule(params)
 
 
 def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[InnerOuterParams | Refused]:
@@ -119,9 +125,17 @@ def params_of(
         bounds = found.bounds(inputs, elements * m.batch * m.sharing, 0 if m.of_trip < space.rows else m.of_trip)
     if isinstance(bounds, Refused):
         return bounds
+    split = (
+        OneCluster(m.blocks, m.sharing)
+        if m.exchange == CLUSTER
+        else RowsOfBlocks(m.blocks, m.resident)
+        if m.exchange == SUMS
+        else ColumnsOfBlocks(m.sharing)
+    )
     return InnerOuterParams(
         found.order,
         found.inner_outer.reference.name,
+        split,
         across,
         m.threads // across,
         m.batch,
@@ -129,12 +143,8 @@ def params_of(
         found.vectorized if m.vector > 1 else (),
         m.side_by_side,
         m.rows,
-        m.blocks,
-        m.resident,
-        m.ahead,
+        m.prefetch,
         bounds,
-        m.sharing,
-        m.exchange == CLUSTER,
         found.read if m.in_shared else (),
         reasons=Reasons(lambda: gradient_reasons(space, device)),
     )

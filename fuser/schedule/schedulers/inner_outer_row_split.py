@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -29,17 +29,20 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
+    blocks: int
 
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
+        assert isinstance(p.split, RowsOfBlocks)
+        self.blocks = p.split.blocks
         b = self.builder
         # Where the loops over rows begin and end in the reference.
         self.trips = 1 + (p.side_by_side > 1)
         self.within = self.trips + 1 + (p.rows > 1)
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
-        b.ask_blocks_per_sm(p.blocks_per_sm)
+        b.ask_blocks_per_sm(p.split.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
         row, column = self.reductions()
         reference = row[0]
@@ -73,8 +76,7 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         rows = self.rowwise(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
-        for name in rows if p.ahead else ():
-            b.load_ahead(name, best_effort=True, iterations=2 if name in self.placed.values() else 1)
+        self.prefetch(rows, p.prefetch)
         return b
 
     def _split_rows(self, name: str) -> None:
@@ -82,7 +84,7 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         b, p = self.builder, self.params
         self.merge_rows(name)
         together = p.side_by_side * p.rows
-        b.split(name, 0, p.blocks * together)
+        b.split(name, 0, self.blocks * together)
         if together > 1:
             b.split(name, 1, together)
         if p.side_by_side > 1 and p.rows > 1:
@@ -122,11 +124,11 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         for _ in range(count - 1):
             b.merge(name, 0, 1)
         b.split(name, 0, p.across)
-        b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks
+        b.split(name, 0, self.blocks)  # I/(tx*G), G, tx, the parts of G blocks
         b.split(name, 3, p.along)
         if p.side_by_side > 1:
             b.split(name, 3, p.side_by_side)
-        b.split(name, 3, partial_sum_unroll(p.blocks, p.along * p.side_by_side))
+        b.split(name, 3, partial_sum_unroll(self.blocks, p.along * p.side_by_side))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
         types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}

@@ -143,6 +143,15 @@ class InnerOuterScheduleBuilder:
         along = self._along_groups(graph)
         return sorted(n for n in loaded if not concrete_groups(graph, b.state(n).tensor) <= along)
 
+    def prefetch(self, rows: Iterable[str], iterations: int) -> None:
+        """Load copies of rows so many iterations before they are used: those in shared memory. Registers, which such rows pass
+        through last, hold those of one iteration less."""
+        placed = set(self.placed.values())
+        for name in rows:
+            of_this = iterations - (bool(placed) and name not in placed)
+            if of_this > 0:
+                self.builder.load_ahead(name, best_effort=True, iterations=of_this)
+
     def _along_groups(self, graph: IterationGraph) -> frozenset[Group]:
         return frozenset(map(graph.group, self.along))
 

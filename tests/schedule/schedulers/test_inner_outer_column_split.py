@@ -16,7 +16,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.gradient_mappings import CLUSTER
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient
 from fuser.schedule.cost.gradient_work import ranked_gradients
-from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -77,6 +77,7 @@ def check(
     params = InnerOuterParams(
         found.order,
         found.inner_outer.reference.name,
+        OneCluster(blocks, sharing) if in_cluster else ColumnsOfBlocks(sharing),
         threads,
         1,
         batch,
@@ -84,12 +85,8 @@ def check(
         found.vectorized,
         side_by_side,
         at_once,
-        blocks,
-        1,
-        trip < rows,
+        in_shared + (trip < rows),
         bounds,
-        sharing,
-        in_cluster,
         found.read if in_shared else (),
     )
     # These parameters are the test's, not proposed: some unroll more code than a kernel should have.

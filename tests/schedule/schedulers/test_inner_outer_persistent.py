@@ -19,11 +19,12 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping
-from fuser.schedule.cost.gradient_space import find_gradient
-from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.cost.gradient_space import Gradient, find_gradient
+from fuser.schedule.cost.gradient_work import ranked_gradients
+from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
-from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, columns_of_block
+from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, columns_of_block, params_of
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -362,20 +363,27 @@ def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool)
             KernelCompiler(H200).compile_segment(segment, bound)
 
 
+def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[Gradient, InnerOuterParams]:
+    """The best parameters for blocks that have rows of their own, in registers."""
+    found = find_gradient(fusion, inputs)
+    assert not isinstance(found, Refused)
+    mappings = (m for _, m in ranked_gradients(found.space, SMALL))
+    params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), inputs, SMALL)
+    assert isinstance(params, InnerOuterParams)
+    return found, params
+
+
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (7, 1000), (3, 260), (21, 64)])
-@pytest.mark.parametrize("ahead", [False, True])
-def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead: bool) -> None:
+@pytest.mark.parametrize("prefetch", [0, 1, 2])
+def test_rows_in_shared_memory(define: Definition, rows: int, length: int, prefetch: int) -> None:
     arrays = arrays_for(define, rows, length, Float)
     fusion = fusion_of(define, Float)
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_gradient(fusion, inputs)
-    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
-    assert isinstance(proposed, InnerOuterParams)
-    assert not isinstance(found, Refused)
-    params = replace(proposed, in_shared=found.read, ahead=ahead)
+    found, proposed = rows_of_blocks(fusion, inputs)
+    params = replace(proposed, in_shared=found.read, prefetch=prefetch)
     device = SimulatorDevice(info=SMALL)
     kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
     results = run_on(device, kernel, fusion, arrays)
@@ -395,9 +403,8 @@ def test_two_rows_at_once_and_none_ahead(define: Definition, rows: int, length: 
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
-    assert isinstance(proposed, InnerOuterParams)
-    params = replace(proposed, rows=2, blocks=2, ahead=False)
+    _, proposed = rows_of_blocks(fusion, inputs)
+    params = replace(proposed, rows=2, split=RowsOfBlocks(2, 1), prefetch=0)
     device = SimulatorDevice(info=SMALL)
     kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
     results = run_on(device, kernel, fusion, arrays)
