@@ -29,7 +29,7 @@ os.environ["FUSER_CACHE"] = "off"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
-    parser.addoption("--seeds", metavar="FIRST:END", help="other seeds for tests/test_random_programs.py")
+    parser.addoption("--seeds", metavar="FIRST:END", help="other seeds for tests/fuzzing/test_random_programs.py")
 
 
 class Golden:

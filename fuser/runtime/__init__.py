@@ -72,7 +72,7 @@ On disk
     a hit loads no library. Whole programs are kept beside (compiler/stored_programs.py). `nvrtc.counters()` tells
     binaries that were compiled from those that were found; `fuser cache info|verify|clear` shows, checks and empties
     the folder. Whatever is wrong with a file is a miss with its reason in the log (docs/decisions/0015-disk-cache.md);
-    `tests/cache_torture.py` kills processes over damaged files.
+    `tests/end_to_end/cache_torture.py` kills processes over damaged files.
 """
 
 from typing import TYPE_CHECKING

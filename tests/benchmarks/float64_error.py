@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Either
-from tests.accuracy import dtype_of, ulp
+from tests.judging.accuracy import dtype_of, ulp
 
 
 def largest_error(result: Any, reference: Any) -> float:

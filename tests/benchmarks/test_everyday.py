@@ -16,7 +16,7 @@ from fuser.frontend.validate import validate_outputs
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place
+from tests.devices.device_layouts import place
 
 SMALL = [pytest.param(case, id=case.name) for case in everyday_cases(small=True)]
 

@@ -17,7 +17,7 @@ from fuser.ir.cuda_spelling import CUDA_TYPES, CudaSpelling
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import POINTWISE, cuda_literal, device_names
 from fuser.runtime import nvrtc
-from tests.accuracy import Array
+from tests.judging.accuracy import Array
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 

@@ -38,8 +38,8 @@ from fuser.ir.op_table import (
     numpy_cast,
     result_dtype,
 )
-from tests.accuracy import Array, check_pointwise, draw_inputs, format_of, ulp
-from tests.single_rounding import NARROW, WIDE, around_ties
+from tests.judging.accuracy import Array, check_pointwise, draw_inputs, format_of, ulp
+from tests.judging.single_rounding import NARROW, WIDE, around_ties
 
 COMPUTE_DTYPES = (
     DataType.Double,

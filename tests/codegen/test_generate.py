@@ -51,7 +51,7 @@ from tests.codegen.golden_corpus import (
     tensor,
 )
 from tests.conftest import Golden
-from tests.python_calls import python_calls
+from tests.judging.python_calls import python_calls
 
 
 @pytest.mark.parametrize("make", GOLDEN_KERNELS, ids=lambda make: make.__name__)

@@ -16,7 +16,7 @@ from fuser.errors import (
     NotSupportedError,
 )
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place
+from tests.devices.device_layouts import place
 
 
 @pytest.fixture(autouse=True)

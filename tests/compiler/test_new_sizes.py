@@ -21,9 +21,9 @@ from fuser.host_ir.steps import BoundProgram, memory_of
 from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
 from fuser.runtime.array_view import ArrayView
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place, place_all
-from tests.fusion_corpus import CORPUS, Arg, FusionCase, Num, Sizes, case
-from tests.structure import same_structure
+from tests.devices.device_layouts import place, place_all
+from tests.fusions.fusion_corpus import CORPUS, Arg, FusionCase, Num, Sizes, case
+from tests.judging.structure import same_structure
 
 DEVICE = SimulatorDevice()
 BASES: tuple[Sizes, ...] = (

@@ -22,8 +22,8 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place, place_all
-from tests.fusion_corpus import ALIGNED, case
+from tests.devices.device_layouts import place, place_all
+from tests.fusions.fusion_corpus import ALIGNED, case
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ import pytest
 from fuser import FusionDefinition
 from fuser.errors import FuserError, InputValueError, InternalError
 from fuser.lowering.pipeline import PASSES
-from tests.fusion_corpus import ALIGNED, CORPUS, case
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from fuser.errors import CompilationError, InputValueError, InternalError, NotSu
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
-from tests.fusion_corpus import assert_close, expected
+from tests.fusions.fusion_corpus import assert_close, expected
 
 Array = np.ndarray[Any, Any]
 ERRORS = {

@@ -19,8 +19,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime.disk_cache import DiskCache
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place_all
-from tests.fusion_corpus import ALIGNED, RAGGED, case
+from tests.devices.device_layouts import place_all
+from tests.fusions.fusion_corpus import ALIGNED, RAGGED, case
 
 X = np.random.default_rng(0).standard_normal((6, 48)).astype(np.float32)
 

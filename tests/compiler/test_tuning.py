@@ -26,9 +26,9 @@ from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, Not
 from fuser.host_ir import families
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place, place_all
-from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED, assert_close, case, expected
-from tests.test_facts import small_simulator
+from tests.devices.device_layouts import place, place_all
+from tests.end_to_end.test_facts import small_simulator
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, RAGGED, assert_close, case, expected
 
 Cost = Callable[[Trial], float]
 

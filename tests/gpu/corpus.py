@@ -48,9 +48,10 @@ from fuser.runtime.array_view import framework_dtype
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import Allocation, Device, get_device
-from tests import fusion_corpus, kernel_corpus, oracle
-from tests.device_layouts import element_strides, place_all
-from tests.fusion_corpus import ALIGNED, RAGGED, assert_close
+from tests.devices.device_layouts import element_strides, place_all
+from tests.fusions import fusion_corpus, kernel_corpus
+from tests.fusions.fusion_corpus import ALIGNED, RAGGED, assert_close
+from tests.judging import oracle
 
 Array = np.ndarray[Any, Any]
 SIZES = {"aligned": ALIGNED, "ragged": RAGGED}

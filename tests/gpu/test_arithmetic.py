@@ -9,7 +9,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.op_table import POINTWISE
-from tests.single_rounding import NARROW, WIDE, around_ties
+from tests.judging.single_rounding import NARROW, WIDE, around_ties
 
 
 @pytest.mark.filterwarnings("ignore:casting Complex:UserWarning")  # of the real part, as meant

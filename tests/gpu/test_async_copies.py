@@ -11,7 +11,7 @@ from fuser.ir.dtypes import DataType
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import get_device
 from fuser.runtime.nvrtc import compile_to_cubin
-from tests.harness import Lowered, collect_facts, run_on
+from tests.judging.harness import Lowered, collect_facts, run_on
 from tests.lowering.memory.copied_rows import rows_in_shared_memory
 
 OPTIONS = ("-DFUSER_MAX_THREADS=1024",)

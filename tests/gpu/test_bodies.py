@@ -9,8 +9,8 @@ import pytest
 
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
+from tests.fuzzing.random_host_programs import generate_nested
 from tests.host_ir.kernels import scale_kernel
-from tests.random_host_programs import generate_nested
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from tests.cross_entropy import ALL, DTYPES, VOCABULARIES, CrossEntropy
+from tests.fusions.cross_entropy import ALL, DTYPES, VOCABULARIES, CrossEntropy
 
 # Of few rows blocks share each; of more each has a block, or several rows have one.
 ROWS = {

@@ -2,7 +2,7 @@
 
 Exhaustive over floats, and so over Half and BFloat16 values. The reference is the compiler's double-precision function,
 evaluated beside: its own error, some 2**-50, does not count. NaN, infinities and signs of zeros must agree; a result that
-overflows counts as the power of two that follows the largest finite number, as in `tests/accuracy.py`.
+overflows counts as the power of two that follows the largest finite number, as in `tests/judging/accuracy.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One kernel, many shapes, on a GPU: the checks of tests/test_facts.py with real launches."""
+"""One kernel, many shapes, on a GPU: the checks of tests/end_to_end/test_facts.py with real launches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fuser.runtime.cuda_device import CudaDevice
-from tests.fusion_corpus import case
-from tests.test_facts import NAMES, PADDED, check_many_shapes, check_refusals, subject
+from tests.end_to_end.test_facts import NAMES, PADDED, check_many_shapes, check_refusals, subject
+from tests.fusions.fusion_corpus import case
 
 
 @pytest.fixture(scope="module")

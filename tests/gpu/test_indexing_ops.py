@@ -12,10 +12,10 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.runtime.cuda_device import CudaDevice
-from tests.fusion_corpus import assert_close
-from tests.random_resizes import generate
-from tests.test_random_fusions import check
-from tests.test_random_resizes import CASES, PER_TEST
+from tests.fusions.fusion_corpus import assert_close
+from tests.fuzzing.random_resizes import generate
+from tests.fuzzing.test_random_fusions import check
+from tests.fuzzing.test_random_resizes import CASES, PER_TEST
 
 D = DataType
 BFloat16 = D.BFloat16

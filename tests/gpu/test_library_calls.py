@@ -16,7 +16,7 @@ from fuser.host_ir.instructions import CallLibrary, LaunchKernel
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
 from tests.frontend.test_library_calls import ERRORS, bounded, laid_out
-from tests.llama_block import WEIGHTS, Sizes, define, forward, inputs
+from tests.fusions.llama_block import WEIGHTS, Sizes, define, forward, inputs
 
 FLOATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
 _LEFT = ((3,), (5, 3), (1, 3), (2, 5, 3), (2, 1, 5, 3))

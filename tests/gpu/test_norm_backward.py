@@ -17,8 +17,8 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
 from fuser.schedule.schedulers import inner_outer_persistent
 from tests.fusions import rows as of_rows
-from tests.harness import run_on
-from tests.oracle import Array
+from tests.judging.harness import run_on
+from tests.judging.oracle import Array
 from tests.schedule.schedulers import test_inner_outer_persistent as inner_outer
 from tests.schedule.schedulers import test_outer_persistent as outer
 

@@ -1,4 +1,6 @@
-"""Every op, dtype and layout on a GPU: the cases of tests/test_ops.py, through NVRTC and the driver, without any framework.
+"""Every op, dtype and layout on a GPU, through NVRTC and the driver, without any framework.
+
+The cases are those of tests/end_to_end/test_ops.py.
 
 Most of the time is compilation, so use many processes: `pytest -n 16 tests/gpu/test_ops.py`.
 """
@@ -10,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from fuser import DataType
-from tests.op_cases import SUITE_IDS, SUITES, check_suite
+from tests.fusions.op_cases import SUITE_IDS, SUITES, check_suite
 
 
 @pytest.mark.parametrize(("family", "dtype"), SUITES, ids=SUITE_IDS)

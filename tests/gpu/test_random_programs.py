@@ -1,11 +1,11 @@
-"""The random programs of tests/test_random_programs.py on a GPU; `--seeds 1000:1400` takes other seeds."""
+"""The random programs of tests/fuzzing/test_random_programs.py on a GPU; `--seeds 1000:1400` takes other seeds."""
 
 from __future__ import annotations
 
 import pytest
 
 from fuser.runtime.cuda_device import CudaDevice
-from tests.random_programs import failure, generate
+from tests.fuzzing.random_programs import failure, generate
 
 SEEDS = range(180)
 
@@ -23,5 +23,5 @@ def device() -> CudaDevice:
 def test_random_program(seed: int, device: CudaDevice) -> None:
     problem = failure(generate(seed), device)
     assert problem is None, (
-        f"`python -m tests.shrink_program {seed}` makes it small, if a simulator shows it:\n{problem}"
+        f"`python -m tests.fuzzing.shrink_program {seed}` makes it small, if a simulator shows it:\n{problem}"
     )

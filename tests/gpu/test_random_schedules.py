@@ -1,4 +1,4 @@
-"""Random fusions under random schedules on a GPU: the cases of tests/test_random_schedules.py, many more of them.
+"""Random fusions under random schedules on a GPU: the cases of tests/fuzzing/test_random_schedules.py, many more of them.
 
     RANDOM_SCHEDULES=5000 RANDOM_SCHEDULES_FIRST=0 python3 -m pytest -s tests/gpu/test_random_schedules.py
 
@@ -22,9 +22,9 @@ from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Device, get_device
 from fuser.runtime.nvrtc import CompileResult, compile_to_cubin
-from tests import oracle
-from tests.harness import assert_same, run_on
-from tests.random_schedules import RandomCase, features, generate, one_program, share_report
+from tests.fuzzing.random_schedules import RandomCase, features, generate, one_program, share_report
+from tests.judging import oracle
+from tests.judging.harness import assert_same, run_on
 
 CASES = int(os.environ.get("RANDOM_SCHEDULES", "5000"))
 FIRST = int(os.environ.get("RANDOM_SCHEDULES_FIRST", "0"))

@@ -19,7 +19,7 @@ from tests.fusions.rows import (
     shapes_of,
     softmax,
 )
-from tests.harness import run_on
+from tests.judging.harness import run_on
 
 
 def norm_beside_floats(fd: FusionDefinition, dtype: DataType) -> None:

@@ -19,7 +19,7 @@ from tests.fusions.rows import (
     shapes_of,
     softmax,
 )
-from tests.harness import run_on
+from tests.judging.harness import run_on
 
 CASES = [
     (64, 1 << 20),

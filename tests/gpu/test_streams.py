@@ -10,8 +10,8 @@ import pytest
 from fuser import Allocate, DataType, Deallocate, HostProgram, LaunchKernel, RecordEvent, SetStream, WaitEvent, extent
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
+from tests.fuzzing.random_host_programs import generate
 from tests.host_ir.kernels import scale_kernel
-from tests.random_host_programs import generate
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from fuser import (
 from fuser.errors import LaunchError
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
+from tests.fuzzing.random_host_programs import generate_nested
 from tests.host_ir.kernels import scale_kernel
-from tests.random_host_programs import generate_nested
 
 X = np.arange(1000, dtype=np.float32)
 N = extent("x", 0)

@@ -12,7 +12,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.runtime.device import Device, get_device
-from tests.device_layouts import place_all
+from tests.devices.device_layouts import place_all
 from tests.schedule.schedulers.test_transpose import (
     Array,
     Define,

@@ -27,9 +27,9 @@ from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.expressions import less
 from fuser.host_ir.instructions import Instruction
 from fuser.runtime.device_tensor import DeviceTensor
+from tests.devices.queue_device import QueueDevice
+from tests.fuzzing.random_host_programs import generate
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
-from tests.random_host_programs import generate
 
 SCALE = scale_kernel()
 N = extent("x", 0)

@@ -34,9 +34,9 @@ from fuser.host_ir.saved_programs import load, save
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.devices.queue_device import QueueDevice
+from tests.fuzzing.random_host_programs import generate_nested
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
-from tests.random_host_programs import generate_nested
 
 SCALE = scale_kernel()
 N = extent("x", 0)

@@ -14,8 +14,8 @@ from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Launch
 from fuser.host_ir.program import HostProgram
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place, place_all
-from tests.fusion_corpus import ALIGNED, CORPUS, case
+from tests.devices.device_layouts import place, place_all
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
 Float, Int = DataType.Float, DataType.Int
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -18,8 +18,8 @@ from fuser.host_ir.expressions import scalar
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.fuzzing.random_host_programs import generate
 from tests.host_ir.kernels import scale_kernel
-from tests.random_host_programs import generate
 from tests.runtime.fake_driver import FakeDriver, install
 
 Array = np.ndarray[Any, Any]

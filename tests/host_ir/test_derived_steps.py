@@ -20,7 +20,7 @@ from fuser.runtime.arrays import describe_array
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel
-from tests.structure import same_structure
+from tests.judging.structure import same_structure
 
 N = extent("x", 0)
 

@@ -33,8 +33,8 @@ from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.instructions import Instruction
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.fuzzing.random_host_programs import LENGTH, generate, generate_nested
 from tests.host_ir.kernels import scale_kernel
-from tests.random_host_programs import LENGTH, generate, generate_nested
 
 SCALE = scale_kernel()
 X = np.arange(40, dtype=np.float32)

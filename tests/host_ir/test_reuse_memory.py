@@ -27,8 +27,8 @@ from fuser.host_ir.instructions import Instruction
 from fuser.host_ir.reuse_memory import reuse_memory
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.devices.queue_device import QueueDevice
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
 
 SCALE = scale_kernel()
 N, M = extent("x", 0), extent("w", 0)

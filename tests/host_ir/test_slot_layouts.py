@@ -19,7 +19,7 @@ from fuser.compiler.recorder import Recorder
 from fuser.errors import InternalError
 from fuser.runtime.plan_evaluation import PlanEvaluation
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place
+from tests.devices.device_layouts import place
 
 Shape = tuple[int, ...]
 Define = Callable[[FusionDefinition, Any], None]

@@ -25,10 +25,10 @@ from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.launch import Launch
 from fuser.runtime.streams import own_stream
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place_all
-from tests.fusion_corpus import ALIGNED, CORPUS, FusionCase
+from tests.devices.device_layouts import place_all
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, FusionCase
 from tests.host_ir.kernels import scale_kernel
-from tests.test_locks import in_child
+from tests.package.test_locks import in_child
 
 # --- the same as the interpreter --------------------------------------------------------------------------------------
 

@@ -30,9 +30,9 @@ from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.stream_order import Touch
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.devices.queue_device import QueueDevice
+from tests.fuzzing.random_host_programs import generate, without
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
-from tests.random_host_programs import generate, without
 
 SCALE = scale_kernel()
 N = extent("x", 0)

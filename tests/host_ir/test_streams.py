@@ -26,9 +26,9 @@ from fuser.host_ir.instructions import Instruction
 from fuser.host_ir.saved_programs import load, save
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.devices.queue_device import QueueDevice
+from tests.fuzzing.random_host_programs import generate
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
-from tests.random_host_programs import generate
 
 SCALE = scale_kernel()
 N = extent("x", 0)

@@ -46,9 +46,9 @@ from fuser.runtime.commands import SwitchCommand
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
+from tests.devices.queue_device import QueueDevice
+from tests.fuzzing.random_host_programs import generate_nested
 from tests.host_ir.kernels import scale_kernel
-from tests.queue_device import QueueDevice
-from tests.random_host_programs import generate_nested
 from tests.runtime.fake_driver import FakeDriver, install
 
 SCALE = scale_kernel()

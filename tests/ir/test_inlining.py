@@ -14,7 +14,7 @@ from fuser.ir.integers import const
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import ScheduledFusion
-from tests.kernel_corpus import BX, BY, VECTOR
+from tests.fusions.kernel_corpus import BX, BY, VECTOR
 
 Float = DataType.Float
 

@@ -13,7 +13,7 @@ import pytest
 from fuser.ir import integer_nodes, interning
 from fuser.ir.integers import Cond, Int, const, less, maximum, select, symbol
 from fuser.ir.interning import drop_unused
-from tests.random_fusions import generate
+from tests.fuzzing.random_fusions import generate
 
 
 class Value:

@@ -13,7 +13,7 @@ from fuser.ir.fusion import Fusion, LibraryOp, Random, tensor_inputs, tensor_out
 from fuser.ir.library_regions import has_calls, parts_of, rewrite_parts
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.pipeline import optimize_fusion
-from tests.random_library_programs import generate
+from tests.fuzzing.random_library_programs import generate
 
 
 def defined(fd: FusionDefinition) -> Fusion:

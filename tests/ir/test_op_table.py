@@ -29,7 +29,7 @@ from fuser.ir.op_table import (
     operand_dtype,
     result_dtype,
 )
-from tests.accuracy import (
+from tests.judging.accuracy import (
     Array,
     Counts,
     assert_wrong_pointwise_fail,
@@ -38,7 +38,7 @@ from tests.accuracy import (
     operand_dtype_of,
     pointwise_cases,
 )
-from tests.single_rounding import NARROW, WIDE, around_ties
+from tests.judging.single_rounding import NARROW, WIDE, around_ties
 
 D = DataType
 

@@ -7,7 +7,7 @@ from fuser.errors import InternalError
 from fuser.ir.integers import TRUE, Int, ceil_div, const, less, maximum, minimum, symbol
 from fuser.ir.proofs import Claim, ProofLog, check_proofs, term_text
 from fuser.lowering.pipeline import lower_fusion
-from tests.random_schedules import generate
+from tests.fuzzing.random_schedules import generate
 
 N, M = symbol("n"), symbol("m")
 U = symbol("u", multiple=8)

@@ -14,9 +14,9 @@ from fuser.ir.fusion import Broadcast, Fusion
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
+from tests.fusions.kernel_corpus import BX, BY, CORPUS, GX, SHARED, VECTOR
+from tests.fuzzing.random_schedules import replay
 from tests.ir.small_schedules import extents, pointwise, row_sum
-from tests.kernel_corpus import BX, BY, CORPUS, GX, SHARED, VECTOR
-from tests.random_schedules import replay
 
 Float = DataType.Float
 

@@ -6,8 +6,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.schedule import ScheduleBuilder
+from tests.fusions.kernel_corpus import BX, GX
 from tests.ir.small_schedules import pointwise
-from tests.kernel_corpus import BX, GX
 
 Float = DataType.Float
 

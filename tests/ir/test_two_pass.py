@@ -10,7 +10,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.fusion import ExpSum, Fusion, Pointwise, Reduction, Welford
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from tests.harness import Lowered, run
+from tests.judging.harness import Lowered, run
 
 
 def moments(triple: bool = False) -> Fusion:

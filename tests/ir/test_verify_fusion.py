@@ -34,7 +34,7 @@ from fuser.ir.fusion import (
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const, symbol
 from fuser.ir.verify_fusion import fusion_problems, verify_fusion
-from tests.python_calls import python_calls
+from tests.judging.python_calls import python_calls
 
 D = DataType
 

@@ -21,7 +21,7 @@ from fuser.ir.scheduled_fusion import merge_axes, split_axis
 from fuser.ir.verify_schedule import structure_problems, verify_schedule
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
-from tests.random_schedules import generate
+from tests.fuzzing.random_schedules import generate
 
 
 def row_sum() -> Fusion:

@@ -15,7 +15,7 @@ from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, For, Literal, Load, 
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_schedule import structure_problems
 from fuser.lowering.sync.insert_syncs import insert_syncs
-from tests.harness import check, integers, refusal
+from tests.judging.harness import check, integers, refusal
 
 P = ParallelType
 

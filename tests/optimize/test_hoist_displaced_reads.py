@@ -17,7 +17,7 @@ from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
 from fuser.schedule.analysis.reads import displaced_intermediate
-from tests.random_resizes import generate
+from tests.fuzzing.random_resizes import generate
 
 D = DataType
 X = np.arange(48, dtype=np.float64).reshape(6, 8) - 20

@@ -16,8 +16,8 @@ from fuser.ir.fusion import Fusion, LibraryOp
 from fuser.ir.print_fusion import math_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.recompute_across_calls import recompute_across_calls
-from tests.llama_block import Sizes, define, inputs
-from tests.random_library_programs import generate
+from tests.fusions.llama_block import Sizes, define, inputs
+from tests.fuzzing.random_library_programs import generate
 
 
 def defined(fd: FusionDefinition) -> Fusion:

@@ -27,7 +27,7 @@ from fuser.ir.print_kernel import print_kernel
 from fuser.runtime.compiled_kernel import KERNEL_CLASSES, KERNEL_FILE, BlocksBy, CompiledKernel, Resources
 from fuser.runtime.device import Device, get_device
 from fuser.runtime.raw_signature import RawKind, RawParameter
-from tests.fusion_corpus import ALIGNED, case
+from tests.fusions.fusion_corpus import ALIGNED, case
 
 
 def kernels_of(name: str, device: Device | DeviceInfo) -> list[CompiledKernel]:

@@ -21,7 +21,7 @@ from fuser.ir.kernel import (
 from fuser.runtime.pack import ArgumentLayout
 from fuser.runtime.plan_evaluation import scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
-from tests.single_rounding import NARROW, around_ties
+from tests.judging.single_rounding import NARROW, around_ties
 
 
 def buffer(name: str) -> Buffer:

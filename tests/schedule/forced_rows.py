@@ -25,7 +25,7 @@ from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import Array, Definition, arrays_for, assert_near, described, fusion_of, inputs_for, reference
-from tests.harness import run_on
+from tests.judging.harness import run_on
 
 Kind = Callable[[RowMapping], bool]
 Find = Callable[..., Iterator[RowMapping]]

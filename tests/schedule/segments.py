@@ -6,7 +6,7 @@ from fuser import SchedulerType
 from fuser.ir.fusion import Fusion, tensor_inputs, tensor_outputs
 from fuser.schedule.segment import forced_boundary
 from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
-from tests.fusion_corpus import case
+from tests.fusions.fusion_corpus import case
 
 NO_OP, POINTWISE, REDUCTION = SchedulerType.no_op, SchedulerType.pointwise, SchedulerType.reduction
 PERSISTENT, INNER_OUTER = SchedulerType.inner_persistent, SchedulerType.inner_outer_persistent

@@ -15,7 +15,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.cuts import COMPUTED_AGAIN, cut_fusion
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.schedule.segmentation import segment_fusion
-from tests.random_fusions import generate
+from tests.fuzzing.random_fusions import generate
 from tests.schedule.segments import check_cut
 
 BFloat16, Float, Int = DataType.BFloat16, DataType.Float, DataType.Int

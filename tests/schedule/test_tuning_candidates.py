@@ -19,7 +19,7 @@ from fuser.schedule.registry import scheduler_for
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.tuning_candidates import difference, neighbours
 from fuser.simulator.device import SimulatorDevice
-from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, RAGGED
 
 SIZES = {"aligned": ALIGNED, "ragged": RAGGED}
 

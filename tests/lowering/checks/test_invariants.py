@@ -35,7 +35,7 @@ from fuser.lowering.checks.invariants import ENSURES, check_invariants, invarian
 from fuser.lowering.checks.pass_result import PassResult
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.lowering.pipeline import PASSES, lower_fusion
-from tests.random_schedules import generate
+from tests.fuzzing.random_schedules import generate
 
 TID = THREAD_SYMBOLS[ParallelType.block_x]
 N = symbol("n")

@@ -9,8 +9,8 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Kernel, Stmt, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers
-from tests.kernel_corpus import schedule_axes
+from tests.fusions.kernel_corpus import schedule_axes
+from tests.judging.harness import check, integers
 
 
 def count(kernel: Kernel, kind: type[Stmt]) -> int:

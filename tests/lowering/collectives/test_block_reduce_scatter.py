@@ -13,9 +13,9 @@ from fuser.ir.kernel import Buffer, Call, For, Kernel, Literal, Load, Reduce, Sh
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.collectives.block_reduce_scatter import scatter_groups
-from tests.harness import NARROW, Lowered, check, integers
-from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, Case, schedule_axes
-from tests.mutation import Judge, Verdict, What, describe, mutants
+from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants
+from tests.fusions.kernel_corpus import BX, BY, GX, GY, SERIAL, Case, schedule_axes
+from tests.judging.harness import NARROW, Lowered, check, integers
 
 Float = DataType.Float
 

@@ -12,8 +12,8 @@ from fuser.ir.kernel import Buffer, Call, Literal, Reduce, Shuffle, Store, Value
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.collectives.block_reduce_scatter import scatter_groups
-from tests.harness import check, integers
-from tests.kernel_corpus import BX, BY, BZ, GX, SERIAL, schedule_axes
+from tests.fusions.kernel_corpus import BX, BY, BZ, GX, SERIAL, schedule_axes
+from tests.judging.harness import check, integers
 from tests.lowering.collectives.row_sums import count, row_sum
 
 Float, Int32 = DataType.Float, DataType.Int32

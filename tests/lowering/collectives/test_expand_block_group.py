@@ -18,9 +18,9 @@ from fuser.runtime.launch import Launch
 from fuser.simulator.errors import SimulatorError
 from fuser.simulator.memory import DeviceMemory
 from fuser.simulator.run_kernel import run_kernel
-from tests.harness import NARROW, Lowered, check, integers
-from tests.kernel_corpus import Case
-from tests.mutation import Judge, Verdict, What, describe, mutants
+from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants
+from tests.fusions.kernel_corpus import Case
+from tests.judging.harness import NARROW, Lowered, check, integers
 
 GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
 

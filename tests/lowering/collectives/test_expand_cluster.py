@@ -36,7 +36,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 from fuser.runtime import nvrtc
 from fuser.simulator.errors import SimulatorError
-from tests.harness import Lowered, check, integers, run
+from tests.judging.harness import Lowered, check, integers, run
 
 GX, GY, BX, BY = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x, ParallelType.block_y
 

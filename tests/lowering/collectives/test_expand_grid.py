@@ -14,8 +14,8 @@ from fuser.ir.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stm
 from fuser.ir.launch_plan import Meeting
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.nvrtc import is_available
-from tests.harness import Lowered, check, run
-from tests.kernel_corpus import BX, CORPUS, GX, GY, schedule_axes
+from tests.fusions.kernel_corpus import BX, CORPUS, GX, GY, schedule_axes
+from tests.judging.harness import Lowered, check, run
 from tests.lowering.collectives.row_sums import count, row_sum
 
 Float = DataType.Float

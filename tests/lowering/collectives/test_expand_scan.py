@@ -13,8 +13,8 @@ from fuser.ir.kernel import BlockBarrier, Buffer, Kernel, Literal, Scan, Shuffle
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.print_kernel import print_stmt
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers
-from tests.kernel_corpus import SERIAL, scan_columns, scan_rows, scanned
+from tests.fusions.kernel_corpus import SERIAL, scan_columns, scan_rows, scanned
+from tests.judging.harness import check, integers
 
 Float = DataType.Float
 

@@ -28,8 +28,8 @@ from fuser.ir.op_table import SCANS
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 from fuser.simulator.errors import SimulatorError
-from tests.harness import Lowered, check, integers, run
-from tests.kernel_corpus import BX, GX, GY, SERIAL, scan_columns, scan_rows, scanned, spread
+from tests.fusions.kernel_corpus import BX, GX, GY, SERIAL, scan_columns, scan_rows, scanned, spread
+from tests.judging.harness import Lowered, check, integers, run
 
 
 @pytest.mark.parametrize("cluster", [2, 3, 7, 16])

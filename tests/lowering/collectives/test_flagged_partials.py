@@ -11,8 +11,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import AtomicAdd, Fence, Post, Receive, SpinWait
 from fuser.ir.launch_plan import Meeting
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import Lowered, integers, run
-from tests.kernel_corpus import BX, GX, GY, schedule_axes
+from tests.fusions.kernel_corpus import BX, GX, GY, schedule_axes
+from tests.judging.harness import Lowered, integers, run
 from tests.lowering.collectives.row_sums import count
 
 Float = DataType.Float

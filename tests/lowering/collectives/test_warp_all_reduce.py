@@ -12,8 +12,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Shuffle
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import Lowered, run
-from tests.kernel_corpus import BX, BY, GX, SERIAL
+from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL
+from tests.judging.harness import Lowered, run
 from tests.lowering.collectives.row_sums import count, row_sum
 
 

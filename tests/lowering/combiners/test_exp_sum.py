@@ -17,7 +17,7 @@ from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.kernel import BlockBarrier, Call, For, Store, Value, value_operands, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from tests.harness import Lowered, run
+from tests.judging.harness import Lowered, run
 
 Float, Double, BFloat16 = DataType.Float, DataType.Double, DataType.BFloat16
 

@@ -21,8 +21,8 @@ from fuser.ir.kernel import For, If, Load, Store, walk
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.loop_nests import build_loop_nests
-from tests.harness import NARROW, Lowered, check, integers, refusal
-from tests.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, UNROLL, UNSWITCH, schedule_axes, spread
+from tests.fusions.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, UNROLL, UNSWITCH, schedule_axes, spread
+from tests.judging.harness import NARROW, Lowered, check, integers, refusal
 from tests.lowering.small_fusions import negated, of_type, predicates
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double

@@ -16,9 +16,9 @@ from fuser.ir.integers import const
 from fuser.ir.kernel import BlockBarrier, If, Role, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
-from tests.harness import Lowered, check, collect_facts, integers, refusal, run
-from tests.kernel_corpus import BX, BY, GX, SERIAL, SHARED, VECTOR, schedule_axes, spread
-from tests.mutation import mutants
+from tests.end_to_end.mutation import mutants
+from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL, SHARED, VECTOR, schedule_axes, spread
+from tests.judging.harness import Lowered, check, collect_facts, integers, refusal, run
 
 Float, Half, Int32 = DataType.Float, DataType.Half, DataType.Int32
 

@@ -13,8 +13,8 @@ from fuser.ir.kernel import For, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.loop_nests.divide_once import divide_once
-from tests.harness import check, collect_facts, integers
-from tests.kernel_corpus import BX, GX, UNROLL, spread
+from tests.fusions.kernel_corpus import BX, GX, UNROLL, spread
+from tests.judging.harness import check, collect_facts, integers
 
 A, K = symbol("a", 0, 10_000), symbol("i", 0, 7)
 J = symbol("j", 0, 1)

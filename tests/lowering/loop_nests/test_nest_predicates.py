@@ -8,8 +8,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Role, Store, walk
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers, refusal
-from tests.kernel_corpus import BX, BY, GX, schedule_axes, spread
+from tests.fusions.kernel_corpus import BX, BY, GX, schedule_axes, spread
+from tests.judging.harness import check, integers, refusal
 from tests.lowering.small_fusions import negated, of_type, predicates
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double

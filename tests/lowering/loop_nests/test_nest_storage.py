@@ -13,8 +13,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Store, walk
 from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import NARROW, check, integers, refusal
-from tests.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, schedule_axes, spread
+from tests.fusions.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, schedule_axes, spread
+from tests.judging.harness import NARROW, check, integers, refusal
 from tests.lowering.small_fusions import negated
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double

@@ -6,8 +6,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers
-from tests.kernel_corpus import BX, GX, SERIAL, SHARED, schedule_axes, spread
+from tests.fusions.kernel_corpus import BX, GX, SERIAL, SHARED, schedule_axes, spread
+from tests.judging.harness import check, integers
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double
 

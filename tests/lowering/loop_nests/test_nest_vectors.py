@@ -8,8 +8,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, DenseStride, ExtentDivisible, StrideDivisible, UnitStride
 from fuser.ir.kernel import VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, collect_facts, integers, refusal
-from tests.kernel_corpus import BX, GX, SHARED, VECTOR, schedule_axes
+from tests.fusions.kernel_corpus import BX, GX, SHARED, VECTOR, schedule_axes
+from tests.judging.harness import check, collect_facts, integers, refusal
 from tests.lowering.small_fusions import copied, negated, of_type, predicates
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double

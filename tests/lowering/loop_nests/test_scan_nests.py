@@ -14,8 +14,19 @@ from fuser.ir.kernel import If, Role, Scan, Store, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
-from tests.harness import NARROW, Lowered, check, integers, refusal, run
-from tests.kernel_corpus import BX, BY, GX, UNROLL, VECTOR, scan_columns, scan_rows, scanned, schedule_axes, spread
+from tests.fusions.kernel_corpus import (
+    BX,
+    BY,
+    GX,
+    UNROLL,
+    VECTOR,
+    scan_columns,
+    scan_rows,
+    scanned,
+    schedule_axes,
+    spread,
+)
+from tests.judging.harness import NARROW, Lowered, check, integers, refusal, run
 
 Float = DataType.Float
 

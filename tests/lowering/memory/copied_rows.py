@@ -19,7 +19,7 @@ from fuser.ir.kernel import (
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.schedule.analysis.stages import keep_stages
-from tests.harness import Lowered, collect_facts, integers
+from tests.judging.harness import Lowered, collect_facts, integers
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
 Float = DataType.Float

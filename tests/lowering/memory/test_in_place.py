@@ -27,8 +27,8 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers
-from tests.kernel_corpus import BX, BY, GX, SERIAL, SHARED, schedule_axes, spread
+from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL, SHARED, schedule_axes, spread
+from tests.judging.harness import check, integers
 from tests.lowering.memory.kernel_bodies import (
     BLOCK,
     BLOCKS,

@@ -14,8 +14,8 @@ from fuser.ir.fusion import GatherKind
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Kernel, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check
-from tests.kernel_corpus import BX, GX, VECTOR
+from tests.fusions.kernel_corpus import BX, GX, VECTOR
+from tests.judging.harness import check
 
 Float = DataType.Float
 

@@ -29,10 +29,10 @@ from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
 from fuser.lowering.checks.pass_result import Findings, PassResult
 from fuser.runtime import nvrtc
 from fuser.simulator.errors import Kind, SimulatorError
-from tests.harness import check, integers, run
-from tests.kernel_corpus import Case
+from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants
+from tests.fusions.kernel_corpus import Case
+from tests.judging.harness import check, integers, run
 from tests.lowering.memory.copied_rows import changed, count, lowered, rows_in_shared_memory
-from tests.mutation import Judge, Verdict, What, describe, mutants
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
 Float = DataType.Float

@@ -12,8 +12,8 @@ from fuser.ir.integers import ONE, ZERO, const, symbol
 from fuser.ir.kernel import Allocate, Buffer, Comment, For, If, Literal, Load, Stmt, Store, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.memory.prefetch_loads import prefetch_loads
-from tests.harness import check, collect_facts, integers
-from tests.kernel_corpus import BX, GX, SERIAL, VECTOR, schedule_axes
+from tests.fusions.kernel_corpus import BX, GX, SERIAL, VECTOR, schedule_axes
+from tests.judging.harness import check, collect_facts, integers
 
 Float = DataType.Float
 A = Buffer("a", Float, GLOBAL_MEMORY, const(8))

@@ -13,8 +13,8 @@ from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, For, If, Literal, Ro
 from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.predicates.peel_loops import peel_loops
-from tests.harness import check, collect_facts, integers
-from tests.kernel_corpus import BX, GX, SERIAL, schedule_axes
+from tests.fusions.kernel_corpus import BX, GX, SERIAL, schedule_axes
+from tests.judging.harness import check, collect_facts, integers
 
 K, T = symbol("i", 0, 8), symbol("t", 0, 31)
 N = symbol("n", 257, 288)

@@ -6,8 +6,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import If, Kernel, Role, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import NARROW, check, integers
-from tests.kernel_corpus import BX, GX, SERIAL, UNROLL, UNSWITCH, schedule_axes
+from tests.fusions.kernel_corpus import BX, GX, SERIAL, UNROLL, UNSWITCH, schedule_axes
+from tests.judging.harness import NARROW, check, integers
 
 Float = DataType.Float
 

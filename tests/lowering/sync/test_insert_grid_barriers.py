@@ -30,8 +30,8 @@ from fuser.ir.kernel import (
 from fuser.ir.kernel_accesses import value_loads
 from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
 from fuser.simulator.errors import Kind, SimulatorError
-from tests.harness import check, integers
-from tests.kernel_corpus import CORPUS, GX, SERIAL, sum_through_workspace
+from tests.fusions.kernel_corpus import CORPUS, GX, SERIAL, sum_through_workspace
+from tests.judging.harness import check, integers
 
 Float = DataType.Float
 W = Buffer("w", Float, GLOBAL_MEMORY, ONE)

@@ -26,8 +26,8 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.sync.insert_syncs import insert_syncs
-from tests.harness import check, integers
-from tests.kernel_corpus import BX, BY, CORPUS, GX, SERIAL, SHARED, spread
+from tests.fusions.kernel_corpus import BX, BY, CORPUS, GX, SERIAL, SHARED, spread
+from tests.judging.harness import check, integers
 
 Float = DataType.Float
 

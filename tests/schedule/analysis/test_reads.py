@@ -21,7 +21,7 @@ from fuser.schedule.analysis.reads import dims_only_read, displaced_intermediate
 from fuser.schedule.registry import scheduler_of
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
-from tests.harness import check
+from tests.judging.harness import check
 
 D = DataType
 H200 = DeviceInfo.preset("H200")

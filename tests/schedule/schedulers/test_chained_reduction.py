@@ -28,8 +28,8 @@ from fuser.schedule.schedulers import chained_reduction
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import run_on
-from tests.oracle import Array
+from tests.judging.harness import run_on
+from tests.judging.oracle import Array
 from tests.schedule.forced_rows import propose_only
 
 H200 = DeviceInfo.preset("H200")

@@ -20,7 +20,7 @@ from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import run_on
+from tests.judging.harness import run_on
 from tests.schedule.schedulers.test_inner_outer_persistent import (
     DEFINITIONS,
     Definition,

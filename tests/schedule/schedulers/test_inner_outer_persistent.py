@@ -27,8 +27,8 @@ from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, columns_of_block, params_of
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import run_on
-from tests.oracle import Array
+from tests.judging.harness import run_on
+from tests.judging.oracle import Array
 
 H200 = DeviceInfo.preset("H200")
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16

@@ -46,7 +46,7 @@ from tests.fusions.rows import (
     shapes_of,
     softmax,
 )
-from tests.harness import run_on
+from tests.judging.harness import run_on
 from tests.schedule.forced_rows import execute_rows, propose_only, proposed, run_rows
 from tests.schedule.random_row_work import random_row_work
 

@@ -25,7 +25,7 @@ from tests.fusions.rows import (
     shapes_of,
     softmax,
 )
-from tests.harness import run_on
+from tests.judging.harness import run_on
 from tests.schedule.forced_rows import execute_rows, go_over_groups, propose_only, proposed, run_rows
 
 D = DataType

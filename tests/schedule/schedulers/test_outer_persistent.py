@@ -25,10 +25,10 @@ from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import ColumnAccessCost, OuterPersistentScheduler, choose_outer_shape
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import check as check_schedule
-from tests.harness import integers, run_on
-from tests.kernel_corpus import GX
-from tests.oracle import Array
+from tests.fusions.kernel_corpus import GX
+from tests.judging.harness import check as check_schedule
+from tests.judging.harness import integers, run_on
+from tests.judging.oracle import Array
 
 H200 = DeviceInfo.preset("H200")
 SMALL = replace(H200, sm_count=6, max_cluster=1)

@@ -26,8 +26,8 @@ from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import run_on
-from tests.oracle import Array
+from tests.judging.harness import run_on
+from tests.judging.oracle import Array
 
 Float, Half, BFloat16, Double = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Double
 SMALL = replace(H200, sm_count=2, max_cluster=1)

@@ -25,7 +25,7 @@ from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place
+from tests.devices.device_layouts import place
 
 H200 = DeviceInfo.preset("H200")
 Array = np.ndarray[Any, Any]

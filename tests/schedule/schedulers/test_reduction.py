@@ -28,7 +28,7 @@ from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
-from tests.harness import Lowered, run
+from tests.judging.harness import Lowered, run
 
 Array = np.ndarray[Any, Any]
 D = DataType

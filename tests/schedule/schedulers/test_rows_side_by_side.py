@@ -15,10 +15,10 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import Lowered, run_on
-from tests.kernel_corpus import Case
-from tests.mutation import Judge, Verdict, What, describe, mutants
-from tests.oracle import Array
+from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants
+from tests.fusions.kernel_corpus import Case
+from tests.judging.harness import Lowered, run_on
+from tests.judging.oracle import Array
 
 H200 = DeviceInfo.preset("H200")
 Double, Float, Half, BFloat16 = DataType.Double, DataType.Float, DataType.Half, DataType.BFloat16

@@ -28,8 +28,8 @@ from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.scan import ScanScheduler, live_values
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import Lowered
-from tests.harness import run as simulate
+from tests.judging.harness import Lowered
+from tests.judging.harness import run as simulate
 
 Float, Half, BFloat16, Int = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Int
 Build = Callable[[FusionDefinition], Any]

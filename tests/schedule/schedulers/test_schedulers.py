@@ -17,7 +17,7 @@ from fuser.runtime.layouts import row_major
 from fuser.schedule.params import PointwiseParams, ReductionParams, Unaligned
 from fuser.schedule.registry import SCHEDULERS, scheduler_of
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from tests.fusion_corpus import ALIGNED, CORPUS, case
+from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
 H200 = DeviceInfo.preset("H200")
 Float, Half = DataType.Float, DataType.Half

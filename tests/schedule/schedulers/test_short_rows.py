@@ -19,7 +19,7 @@ from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.harness import check, collect_facts, integers
+from tests.judging.harness import check, collect_facts, integers
 from tests.schedule.forced_rows import propose_only
 
 D = DataType

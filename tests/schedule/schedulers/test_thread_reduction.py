@@ -20,7 +20,7 @@ from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import thread_reduction
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.thread_reduction import propose_by_thread
-from tests.random_reshapes import laid_out
+from tests.fuzzing.random_reshapes import laid_out
 from tests.schedule.analysis.cell_programs import accesses, dense, sources
 
 BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double

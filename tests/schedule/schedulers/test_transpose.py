@@ -30,9 +30,9 @@ from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.transpose import TransposeScheduler
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place
-from tests.harness import Lowered
-from tests.harness import run as simulate
+from tests.devices.device_layouts import place
+from tests.judging.harness import Lowered
+from tests.judging.harness import run as simulate
 
 H200 = DeviceInfo.preset("H200")
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,600 @@
+"""Bad input never reaches the device: it is refused before anything is compiled, allocated, copied or launched.
+
+A misaligned pointer or stride is no mistake: `execute` takes another kernel, and `manual_execute`, whose kernel is the
+user's own, raises with the tensor, what it is and what is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition, ParallelType
+from fuser.compiler.executor_cache import FusionExecutorCache
+from fuser.errors import FuserError, InputError, InputRuntimeError
+from fuser.ir.facts import Aligned
+from fuser.ir.kernel import VectorMove, walk
+from fuser.runtime.device import Device
+from fuser.runtime.device_tensor import DeviceTensor
+from fuser.simulator.device import SimulatorDevice
+from tests.devices.device_layouts import place
+from tests.end_to_end.test_facts import small_simulator
+
+A, R, T = AssertionError, RuntimeError, TypeError
+Array = np.ndarray[Any, Any]
+
+
+def ones(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.ones(shape, dtype)
+
+
+class Raising:
+    """Its attributes cannot be looked at."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError("1 / 0")
+
+
+def define() -> FusionDefinition:
+    """x[-1, -1] + bias[-1] * scale, with a static third tensor."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        b = fd.define_tensor([-1], True, DataType.Float)
+        s = fd.define_scalar(DataType.Double)
+        w = fd.define_tensor([4, -1], True, DataType.Half)
+        n = fd.define_scalar(DataType.Int32)
+        fd.add_output(x + fd.ops.broadcast(b, [True, False]) * s)
+        fd.add_output(fd.ops.cast(w, DataType.Float) * n)
+    return fd
+
+
+GOOD: tuple[Any, ...] = (ones(3, 8), ones(8), 2.0, ones(4, 5, dtype=np.float16), 3)
+
+# (what, position, bad value, class, whole message without the line)
+CASES: list[tuple[str, int, Any, type[Exception], str]] = [
+    (
+        "rank",
+        0,
+        ones(3),
+        R,
+        "Expected input 0, x, to be bound to a tensor of rank 2, but got a tensor of rank 1: pass one like [-1, -1], "
+        "or define the "
+        "input as [-1] for shape [3]",
+    ),
+    (
+        "rank of a vector",
+        1,
+        ones(1, 8),
+        R,
+        "Expected input 1, b, to be bound to a tensor of rank 1, but got a tensor of rank 2: pass one like [-1], or define the "
+        "input as [-1, -1] for shape [1, 8]",
+    ),
+    (
+        "dtype",
+        0,
+        ones(3, 8, dtype=np.float64),
+        R,
+        "Expected input 0, x, to be bound to a tensor of dtype float, but got a tensor of dtype double: pass "
+        ".astype(np.float32), "
+        "or define the input as DataType.Double",
+    ),
+    (
+        "half for float",
+        1,
+        ones(8, dtype=np.float16),
+        R,
+        "Expected input 1, b, to be bound to a tensor of dtype float, but got a tensor of dtype __half: pass "
+        ".astype(np.float32), "
+        "or define the input as DataType.Half",
+    ),
+    (
+        "static extent",
+        3,
+        ones(5, 5, dtype=np.float16),
+        R,
+        "Expected input 3, w, to have extent 4 in dim 0, but got 5 (shape [5, 5]); a dim that is defined as -1 takes "
+        "any extent",
+    ),
+    (
+        "scalar for tensor",
+        0,
+        1.5,
+        R,
+        "Expected input 0, x, to be an at::Tensor but got scalar 1.5: pass an array of rank 2, or define it by "
+        "fd.define_scalar",
+    ),
+    (
+        "tensor for scalar",
+        2,
+        ones(2),
+        R,
+        "Expected input 2, s, to be a scalar but got float tensor of rank 1: pass a Python number, or define it by "
+        "fd.define_tensor",
+    ),
+    (
+        "narrowed scalar",
+        4,
+        2.5,
+        R,
+        "Scalar value 2.5 is not compatible with the expected data type: int. Pass int(...) for input 4, n, or define it as "
+        "DataType.Double",
+    ),
+    (
+        "complex scalar",
+        2,
+        1j,
+        R,
+        "Scalar value (0,1) is not compatible with the expected data type: double. Pass float(...) for input 2, s, or "
+        "define it as "
+        "DataType.ComplexDouble",
+    ),
+    (
+        "scalar out of range",
+        4,
+        2**31,
+        R,
+        "Scalar value 2147483648 is not compatible with the expected data type: int. Pass a number from -2147483648 to "
+        "2147483647 for input 4, n, or define it as DataType.Int",
+    ),
+    (
+        "scalar beyond every float",
+        2,
+        10**400,
+        R,
+        "Scalar value of 1329 bits is not compatible with the expected data type: double. Pass a number below 2**1024 for "
+        "input 2, s",
+    ),
+    (
+        "raises when it is asked",
+        0,
+        Raising(),
+        T,
+        "expected an array or a number, got Raising: torch, CuPy, JAX and NumPy arrays and any object with "
+        "__cuda_array_interface__ or __dlpack__ are accepted; asked for __cuda_array_interface__ it raised "
+        "ZeroDivisionError: 1 / 0",
+    ),
+    (
+        "no array",
+        0,
+        "x",
+        T,
+        "expected an array or a number, got str: torch, CuPy, JAX and NumPy arrays and any object with "
+        "__cuda_array_interface__ or __dlpack__ are accepted (input 0, x)",
+    ),
+    ("None", 1, None, T, "expected an array or a number, got NoneType"),
+    (
+        "element type",
+        0,
+        ones(3, 8, dtype=np.int8),
+        T,
+        "tensors of dtype int8 are not supported (input 0, x): pass .astype(np.float32), as DataType.Float is what it "
+        "is defined as",
+    ),
+    ("masked", 0, np.ma.masked_array(ones(3, 8)), T, "expected an array or a number, got MaskedArray"),
+]
+
+
+@dataclass(slots=True)
+class Touched:
+    """Calls that reached a device."""
+
+    calls: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Touched:
+    """Everything that a device is asked to do is noted instead of done."""
+    touched = Touched()
+
+    def note(name: str) -> Callable[..., Any]:
+        return lambda *_args, **_kwargs: touched.calls.append(name)
+
+    for name in ("allocate", "copy_from_host", "copy_to_host", "copy", "fill", "semaphores", "launch"):
+        monkeypatch.setattr(SimulatorDevice, name, note(name))
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    return touched
+
+
+def refused(fd: FusionDefinition, inputs: list[Any], kind: type[Exception], text: str, **options: Any) -> FuserError:
+    """The error of an execution that is refused, automatic; nothing was compiled."""
+    with pytest.raises(kind) as caught:
+        fd.execute(inputs, **options)
+    error = caught.value
+    assert isinstance(error, FuserError)
+    assert text in str(error)
+    assert not any(fd.fec.counters().values()), "something was compiled"
+    return error
+
+
+@pytest.mark.parametrize(("what", "position", "value", "kind", "text"), CASES, ids=[c[0] for c in CASES])
+def test_one_bad_input(
+    what: str, position: int, value: Any, kind: type[Exception], text: str, untouched: Touched
+) -> None:
+    inputs = list(GOOD)
+    inputs[position] = value
+    fd = define()
+    error = refused(fd, inputs, kind, text)
+    assert isinstance(error, InputError)
+    if kind is R:
+        assert error.location is not None, what
+        assert error.location.filename == __file__
+        assert "fd.define_" in str(error)
+    with pytest.raises(kind):
+        define().manual_execute(inputs)
+    assert untouched.calls == []
+
+
+@pytest.mark.parametrize("count", [0, 4, 6])
+def test_count(count: int, untouched: Touched) -> None:
+    inputs = [*GOOD, 1.0][:count]
+    error = refused(define(), inputs, R, f"Expected 5 inputs (x, b, s, w, n), got {count}")
+    assert "fd.execute(inputs, **options)" in str(error), "the line of the call is shown"
+    assert untouched.calls == []
+
+
+class OnDevice:
+    """An array of a library without one of its own here."""
+
+    shape = (3, 8)
+
+    def __dlpack__(self) -> object:
+        raise AssertionError("the array is not looked at")
+
+
+SINGLE = "the inputs must be a list of arrays and numbers, got "
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (ones(5, 8), SINGLE + "a single ndarray of shape [5, 8]: put it in a list, [x]"),
+        (OnDevice(), SINGLE + "a single OnDevice of shape [3, 8]: put it in a list, [x]"),
+        (3.0, SINGLE + "float: put it in a list, [x]"),
+        (None, SINGLE + "NoneType: put it in a list, [x]"),
+        ("x", SINGLE + "str: put it in a list, [x]"),
+        (
+            dict(enumerate(GOOD)),
+            "the inputs must be a list in the order of their definition, got dict: pass its values, in that order",
+        ),
+        ({1, 2, 3, 4, 5}, "the inputs must be a list in the order of their definition, got set, which has no order"),
+    ],
+)
+def test_what_is_no_list_of_inputs(given: Any, text: str, untouched: Touched) -> None:
+    """A single array above all: it would be taken apart into rows, five of them as good as five inputs."""
+    error = refused(define(), given, T, text)
+    assert "fd.execute(inputs, **options)" in str(error)
+    for call in ("manual_execute", "explain", "program", "validate"):
+        with pytest.raises(T) as other:
+            getattr(define(), call)(given)
+        assert text in str(other.value), call
+    assert untouched.calls == []
+
+
+def test_a_host_program_and_a_single_array() -> None:
+    program = define().program(list(GOOD))
+    with pytest.raises(InputError, match="got a single ndarray of shape"):
+        program.run(ones(5, 8))  # type: ignore[arg-type]
+
+
+def test_inputs_one_by_one(untouched: Touched) -> None:
+    with pytest.raises(T) as caught:
+        define().execute(*GOOD)
+    assert "execute() takes one list of inputs, got 5 arguments: fd.execute([x, y])" in str(caught.value)
+    assert untouched.calls == []
+
+
+def test_python_lists_for_arrays(untouched: Touched) -> None:
+    inputs = [[[1.0, 2.0], [3.0, 4.0]], *GOOD[1:]]
+    text = "input 0 is a Python list of lists, which is no array: pass np.array(values, np.float32)"
+    refused(define(), inputs, T, text)
+    refused(
+        define(),
+        [[1.0, 2.0], *GOOD[1:]],
+        R,
+        "Expected 5 inputs (x, b, s, w, n), got 6; a list within the list counts as its items: pass "
+        "np.array(values, np.float32) for a tensor",
+    )
+    assert untouched.calls == []
+
+
+def test_conflicting_extents(untouched: Touched) -> None:
+    inputs = [ones(3, 8), ones(7), *GOOD[2:]]
+    error = refused(
+        define(),
+        inputs,
+        R,
+        "add, dim 1: a conflict was found with 2 different sizes, 8 and 7 (x.size(1) and b.size(0))",
+    )
+    assert error.location is not None
+    assert "fd.add_output(x + fd.ops.broadcast(b" in str(error), "the line of the op that needs them equal"
+    assert untouched.calls == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reduced", "text"),
+    [
+        (
+            [(4, 6)],
+            [1],
+            "sub, dim 1: a conflict was found with 2 different sizes, 6 and 4 (x.size(1) and x.size(0)): the shapes are "
+            "[4, 6] and [4], and dims are lined up from the last one; keepdim=True keeps the dim of a reduction, "
+            "unsqueeze(dim) makes one",
+        ),
+        (
+            [(2, 6, 4, 5)],
+            [0, 2, 3],
+            "sub, dim 3: a conflict was found with 2 different sizes, 5 and 6 (x.size(3) and x.size(1)): the shapes are "
+            "[2, 6, 4, 5] and [6], and dims are lined up from the last one; keepdim=True keeps the dim of a reduction, "
+            "unsqueeze(dim) makes one",
+        ),
+    ],
+)
+def test_a_reduction_that_keeps_no_dim(shapes: list[tuple[int, ...]], reduced: list[int], text: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * len(shapes[0]))
+        fd.add_output(x - fd.ops.sum(x, reduced))
+    with pytest.raises(R) as caught:
+        fd.execute([ones(*shape) for shape in shapes], device="simulator")
+    assert isinstance(caught.value, FuserError)
+    assert caught.value.message == text
+    fd.execute([ones(4, 4) if len(shapes[0]) == 2 else ones(2, 5, 4, 5)], device="simulator")
+
+
+def test_arrays_by_name() -> None:
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: define().execute(x=GOOD[0], b=GOOD[1]),  # type: ignore[call-arg]
+        lambda: define()(x=GOOD[0]),  # type: ignore[call-arg]
+        lambda: define().program(x=GOOD[0]),  # type: ignore[call-arg]
+        lambda: define().program(GOOD).run(x=GOOD[0]),  # type: ignore[call-arg]
+    )
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert isinstance(caught.value, FuserError)
+        assert (
+            "got an unexpected keyword argument 'x': arrays are given in the order in which they are defined, without a name. "
+            "Called as "
+        ) in caught.value.message
+
+
+def test_calls_without_inputs() -> None:
+    for call, name in ((define().execute, "execute"), (define().program(GOOD).run, "run")):
+        with pytest.raises(TypeError) as caught:
+            call()  # type: ignore[call-arg]
+        assert isinstance(caught.value, FuserError)
+        assert caught.value.location is not None
+        assert caught.value.message.startswith(
+            f"{name}(): incompatible function arguments. missing a required argument: 'inputs'. Called as {name}(); "
+            f"supported:\n    {name}(inputs: "
+        )
+        assert "= <" not in caught.value.message
+
+
+def test_a_symbolic_extent_of_one_does_not_broadcast(untouched: Touched) -> None:
+    text = (
+        "add, dim 1: a conflict was found with 2 different sizes, 8 and 1 (x.size(1) and b.size(0)): a dim that is "
+        "defined as -1 "
+        "is not broadcast where it happens to be 1; define that dim as 1, or make it with fd.ops.broadcast_in_dim or "
+        "fd.ops.expand"
+    )
+    refused(define(), [ones(3, 8), ones(1), *GOOD[2:]], R, text)
+    assert untouched.calls == []
+
+
+def test_two_devices() -> None:
+    first, second = SimulatorDevice(), SimulatorDevice()
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, DataType.Float)
+        fd.add_output(x + fd.define_tensor([-1], True, DataType.Float))
+    a, b = (DeviceTensor.from_numpy(ones(8), d) for d in (first, second))
+    refused(fd, [a, b], R, "Expected all inputs on one device, got several called simulator:0")
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "text"),
+    [
+        ("cpu", A, "device 'cpu' cannot be used; give an index, 'cuda:<index>' or 'simulator'"),
+        ("cuda:x", A, "'cuda:x' is not a device; give an index, 'cuda:<index>' or 'simulator'"),
+        (256, R, "device index 256 is outside [0, 255]"),
+        (-1, R, "device index -1 is outside [0, 255]"),
+        (True, A, "True is not a device"),
+        (1.5, A, "1.5 is not a device"),
+    ],
+)
+def test_devices_that_are_none(device: Any, kind: type[Exception], text: str, untouched: Touched) -> None:
+    refused(define(), list(GOOD), kind, text, device=device)
+    assert untouched.calls == []
+
+
+def test_input_on_another_device_than_requested() -> None:
+    x = DeviceTensor.from_numpy(ones(8), SimulatorDevice())
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1], True, DataType.Float) * 2.0)
+    refused(fd, [x], R, "Expected inputs on device cuda:0, got one on simulator:0", device=0)
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------
+
+
+def updating() -> FusionDefinition:
+    """x += y and, written over y, y * 2."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        y = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(x + y, x)
+        fd.add_output(y * 2.0, y)
+    return fd
+
+
+def test_in_place_input_that_overlaps_itself(untouched: Touched) -> None:
+    row = np.lib.stride_tricks.as_strided(ones(8), (3, 8), (0, 4))
+    text = (
+        "input 0, x, is updated in place, but its elements overlap in memory (shape [3, 8], strides [0, 1]); "
+        "pass a contiguous copy"
+    )
+    error = refused(updating(), [row, ones(3, 8)], R, text)
+    assert "fd.define_tensor([-1, -1]" in str(error)
+    window = np.lib.stride_tricks.as_strided(ones(40), (3, 8), (8, 4))
+    refused(updating(), [window, ones(3, 8)], R, "its elements overlap in memory")
+    assert untouched.calls == []
+
+
+def test_two_in_place_inputs_that_overlap(untouched: Touched) -> None:
+    storage = ones(7, 8)
+    text = (
+        "input 0, x, and input 1, y, are both updated in place, but they overlap in memory; pass a copy of one of them"
+    )
+    refused(updating(), [storage[:4], storage[3:]], R, text)
+    refused(updating(), [storage, storage], R, text)
+    assert untouched.calls == []
+
+
+def test_in_place_inputs_that_interleave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte ranges that meet are no overlap."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    storage = np.arange(48, dtype=np.float32).reshape(3, 16)
+    x, y = storage[:, :8], storage[:, 8:]
+    want = (x + y, y * 2)
+    updating().execute([x, y])
+    np.testing.assert_array_equal(x, want[0])
+    np.testing.assert_array_equal(y, want[1])
+
+
+def test_read_only_array_is_not_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = ones(3, 8)
+    x.flags.writeable = False
+    with pytest.raises(InputRuntimeError, match="it is read-only"):
+        updating().execute([x, ones(3, 8)])
+
+
+def check_overlapping_read(device: Device) -> None:
+    """An input that is read and overlaps one that is updated: every read comes before the write."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, DataType.Float)
+        y = fd.define_tensor([-1], True, DataType.Float)
+        fd.add_output(x * 10.0 + y, x)
+        fd.add_output(y + 1.0)
+    n = 4096
+    values = np.arange(n + 256, dtype=np.float32)
+    memory = place(device, values)
+    x, y = memory.view((n,), (1,)), memory.view((n,), (1,), 256)
+    (out,) = fd.execute([x, y])
+    np.testing.assert_array_equal(np.asarray(out), values[256:] + 1)
+    np.testing.assert_array_equal(x.numpy(), values[:n] * 10 + values[256:])
+
+
+def check_overlapping_rank_zero(device: Device) -> None:
+    """A rank-0 tensor that is one of the elements updated."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, DataType.Float)
+        fd.add_output(x * fd.define_tensor([], True, DataType.Float), x)
+    values = np.arange(1, 4097, dtype=np.float32)
+    memory = place(device, values)
+    fd.execute([memory, memory.view((), (), 6)])
+    np.testing.assert_array_equal(memory.numpy(), values * 7)
+
+
+def test_input_that_overlaps_an_updated_one() -> None:
+    check_overlapping_read(SimulatorDevice())
+    check_overlapping_rank_zero(SimulatorDevice())
+
+
+# --- alignment --------------------------------------------------------------------------------------------------------
+
+
+def scaled() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, -1], True, DataType.Float) * 2.0)
+    return fd
+
+
+def check_another_kernel(device: Device) -> None:
+    """Pointers and strides that do not suit the first kernel's accesses get a kernel of their own, and right results."""
+    fusion = scaled().fusion
+    assert fusion is not None
+    cache = FusionExecutorCache(fusion)
+    values = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    reads: dict[tuple[int, int], tuple[int, bool]] = {}
+    for shift, padding in ((0, 0), (4, 0), (8, 0), (12, 0), (16, 0), (0, 1), (0, 2), (0, 4), (4, 4)):
+        x = place(device, values, (64 + padding, 1), shift)
+        (out,) = cache.execute([x])
+        np.testing.assert_array_equal(np.asarray(out), values * 2)
+        (kernel,) = cache.kernels([x])
+        assert kernel.kernel_ir is not None
+        (read,) = {
+            (s.width * s.src.dtype.itemsize, s.aligned)
+            for s in walk(kernel.kernel_ir.body)
+            if isinstance(s, VectorMove) and s.src.name == "t0"
+        }
+        reads[shift, padding] = read
+        # What an access of any address needs of its base is nothing.
+        assert any(isinstance(f, Aligned) and f.bytes >= read[0] for f in kernel.facts) or not read[1]
+    # (bytes of an access, the address is a multiple of them)
+    assert reads[0, 0] == reads[16, 0] == reads[0, 4] == (16, True)
+    assert reads[8, 0] == reads[0, 2] == (8, True)
+    assert reads[4, 0] == reads[12, 0] == reads[0, 1] == reads[4, 4] == (16, False)
+
+
+def test_misaligned_input_takes_another_kernel() -> None:
+    check_another_kernel(small_simulator())
+
+
+def vectorized() -> FusionDefinition:
+    """`scaled` under a schedule of the user's own: 16 bytes at a time."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(y)
+        copy = x.cache_after()
+        y.split(1, 4)
+        fd.sched.transform_like(y)
+        y.axis(0).parallelize(ParallelType.grid_x)
+        y.axis(1).parallelize(ParallelType.block_x)
+        fd.sched.parallelize_like(y)
+        copy.axis(2).parallelize(ParallelType.vectorize)
+        fd.sched.inline_most()
+    return fd
+
+
+def check_manual(device: Device) -> None:
+    """A schedule that vectorizes refuses what does not suit it; nothing is launched."""
+    values = np.arange(12 * 16, dtype=np.float32).reshape(12, 16)
+    fd = vectorized()
+    (out,) = fd.manual_execute([place(device, values)])
+    np.testing.assert_array_equal(np.asarray(out), values * 2)
+    (out,) = fd.manual_execute([place(device, values, (20, 1))])
+    np.testing.assert_array_equal(np.asarray(out), values * 2)
+    what = "input t0 is accessed 16 bytes at a time by its schedule (vectorize by 4), but "
+    for shift, aligned in ((4, 4), (8, 8), (12, 4)):
+        with pytest.raises(InputRuntimeError) as caught:
+            fd.manual_execute([place(device, values, None, shift)])
+        assert what in str(caught.value)
+        assert f"is aligned to {aligned} bytes; an alignment of 16 bytes is needed" in str(caught.value)
+        assert "x = fd.define_tensor([-1, -1], True, DataType.Float)" in str(caught.value)
+    for padding in (1, 2, 3):
+        with pytest.raises(InputRuntimeError) as caught:
+            fd.manual_execute([place(device, values, (16 + padding, 1))])
+        stride = 16 + padding
+        assert (
+            what + f"the stride of its dimension 0 is {stride} elements, {4 * stride} bytes; a multiple of 16 bytes is "
+            in str(caught.value)
+        )
+    (out,) = fd.manual_execute([place(device, values)])
+    np.testing.assert_array_equal(np.asarray(out), values * 2)
+
+
+def test_misaligned_input_of_a_manual_schedule() -> None:
+    check_manual(SimulatorDevice())
+
+
+def test_indivisible_extent_of_a_manual_schedule() -> None:
+    from fuser.errors import SchedulingError
+
+    fd = vectorized()
+    with pytest.raises(SchedulingError, match="cannot be vectorized"):
+        fd.manual_execute([place(SimulatorDevice(), ones(12, 18))])
