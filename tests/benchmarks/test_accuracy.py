@@ -29,8 +29,8 @@ from benchmarks.norm_cases import (
 from benchmarks.reduction_cases import cross_entropy, sum_over, var_mean_outer
 from fuser.ir.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
+from tests.benchmarks.plain_statistics import Array, plain_var_mean, scalar_of
 
-Array = np.ndarray[Any, Any]
 ROWS, COLUMNS = 40, 2003
 """Of rows from 1e-4 to 1e4 a softmax rounds few: of ten rows one or two, whose errors are luck."""
 GROUPS = 2
@@ -46,10 +46,6 @@ def _moments(rows: Array) -> tuple[Array, Array]:
     return mean, (centred * centred).mean(-1, keepdims=True, dtype=rows.dtype)
 
 
-def _one(x: Array, value: float) -> Any:
-    return x.dtype.type(value)
-
-
 def _softmax(x: Array) -> list[Array]:
     e = np.exp(x - x.max(-1, keepdims=True))
     return [e / e.sum(-1, keepdims=True)]
@@ -61,11 +57,11 @@ def _softmax_backward(dy: Array, y: Array) -> list[Array]:
 
 def _layer_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
     mean, variance = _moments(x)
-    return [(x - mean) * (1 / np.sqrt(variance + _one(x, LAYER_EPS))) * weight + bias]
+    return [(x - mean) * (1 / np.sqrt(variance + scalar_of(x, LAYER_EPS))) * weight + bias]
 
 
 def _rms_norm(x: Array, weight: Array) -> list[Array]:
-    return [x * (1 / np.sqrt((x * x).mean(-1, keepdims=True) + _one(x, RMS_EPS))) * weight]
+    return [x * (1 / np.sqrt((x * x).mean(-1, keepdims=True) + scalar_of(x, RMS_EPS))) * weight]
 
 
 def _layer_norm_backward(dy: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> list[Array]:
@@ -83,36 +79,16 @@ def _cross_entropy(logits: Array, target: Array) -> list[Array]:
 
 def _group_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
     mean, variance = _moments(x.reshape(x.shape[0], GROUPS, -1))
-    rows = (x.reshape(*mean.shape[:2], -1) - mean) * (1 / np.sqrt(variance + _one(x, LAYER_EPS)))
+    rows = (x.reshape(*mean.shape[:2], -1) - mean) * (1 / np.sqrt(variance + scalar_of(x, LAYER_EPS)))
     return [rows.reshape(x.shape) * weight.reshape(1, -1, 1, 1) + bias.reshape(1, -1, 1, 1)]
 
 
 def _batch_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
     mean, variance = _moments(np.ascontiguousarray(np.moveaxis(x, 1, 0)).reshape(x.shape[1], -1))
     mean, rstd, weight, bias = (
-        t.reshape(1, -1, 1, 1) for t in (mean, 1 / np.sqrt(variance + _one(x, LAYER_EPS)), weight, bias)
+        t.reshape(1, -1, 1, 1) for t in (mean, 1 / np.sqrt(variance + scalar_of(x, LAYER_EPS)), weight, bias)
     )
     return [(x - mean) * rstd * weight + bias]
-
-
-def plain_var_mean(x: Array) -> list[Array]:
-    """Welford's update in 32 threads, which join in pairs, as torch's kernel has it."""
-    threads, one = 32, _one(x, 1)
-    mean, m2 = (np.zeros((threads, x.shape[1]), x.dtype) for _ in range(2))
-    count = np.zeros((threads, 1), x.dtype)
-    for k in range(0, len(x), threads):
-        rows = x[k : k + threads]
-        n, delta = len(rows), rows - mean[: len(rows)]
-        count[:n] += one
-        mean[:n] += delta / count[:n]
-        m2[:n] += delta * (rows - mean[:n])
-    while len(mean) > 1:
-        half = len(mean) // 2
-        delta, total = mean[half:] - mean[:half], count[half:] + count[:half]
-        share = count[half:] / total
-        m2 = m2[half:] + m2[:half] + delta * delta * count[:half] * share
-        mean, count = mean[:half] + delta * share, total
-    return [m2[0] / (count[0] - one), mean[0]]
 
 
 def _sum_inner(x: Array) -> list[Array]:

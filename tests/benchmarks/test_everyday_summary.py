@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.everyday.summary import against_compile, everyday_summary
-from tests.benchmarks.test_results_table import GOOD
+from tests.benchmarks.result_rows import GOOD
 
 
 @pytest.mark.parametrize(

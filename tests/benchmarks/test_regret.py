@@ -10,7 +10,7 @@ import pytest
 from benchmarks import regret
 from benchmarks.param_times import SegmentTimes, cases_of, read, text_of, times_of, write
 from fuser.ir.device_info import DeviceInfo
-from tests.compiler.test_tuning_record import RECORD
+from tests.compiler.tuning_records import RECORD
 
 H200 = DeviceInfo.preset("H200")
 CASE = "public/softmax_bf16_32768x1024"

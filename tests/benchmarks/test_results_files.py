@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results_files import Results, merged, write
-from tests.benchmarks.test_results_table import GOOD
+from tests.benchmarks.result_rows import GOOD
 
 ROWS = [replace(GOOD, name=name) for name in "abcde"]
 

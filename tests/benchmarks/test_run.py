@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import run
 from benchmarks.everyday import everyday_cases
-from tests.benchmarks.test_results_table import GOOD
+from tests.benchmarks.result_rows import GOOD
 
 NAMES = [c.name for c in everyday_cases()]
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import tuned
 from benchmarks.cases import public_cases
-from tests.compiler.test_tuning_record import RECORD
+from tests.compiler.tuning_records import RECORD
 
 CASE = next(iter(public_cases()))
 

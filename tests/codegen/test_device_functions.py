@@ -38,6 +38,7 @@ from fuser.ir.op_table import (
     numpy_cast,
     result_dtype,
 )
+from tests.codegen.host_prelude import HOST_PRELUDE
 from tests.judging.accuracy import Array, check_pointwise, draw_inputs, format_of, ulp
 from tests.judging.single_rounding import NARROW, WIDE, around_ties
 

@@ -22,7 +22,7 @@ from fuser.ir.approximate_ops import ROWS
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.pipeline import optimize_fusion
-from tests.codegen.test_device_functions import HOST_PRELUDE
+from tests.codegen.host_prelude import HOST_PRELUDE
 from tests.judging.accuracy import ulp
 from tests.schedule.forced_rows import propose_only
 

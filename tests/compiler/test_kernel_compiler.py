@@ -39,6 +39,7 @@ from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
+from tests.compiler.min_blocks import asking_for_four_blocks
 
 
 def test_devices() -> None:
@@ -52,16 +53,6 @@ def test_devices() -> None:
     assert kernel.launch_plan.ranks == (2, 1)
     with pytest.raises(DefinitionTypeError, match="device must be a DeviceInfo, a device or None, got str"):
         KernelCompiler("sm_80").compile(fd.fusion, inputs)
-
-
-def asking_for_four_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every kernel be lowered from a schedule that asks for four blocks a processor."""
-    plain = kernel_compiler.lower_fusion
-
-    def lowered(*given: Any, **named: Any) -> Any:
-        return replace(plain(*given, **named), min_blocks=4)
-
-    monkeypatch.setattr(kernel_compiler, "lower_fusion", lowered)
 
 
 def compiled(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int], **options: int) -> CompiledKernel:

@@ -111,7 +111,7 @@ def test_tuning_asks_it(monkeypatch: pytest.MonkeyPatch, *, tuned_apart: bool) -
     from fuser import Tuning
     from fuser.compiler import tuning
     from fuser.compiler.tuning_record import TABLE, Fate
-    from tests.compiler.test_tuning import Clock, first_is_slow, is_neighbour, rows, softmax
+    from tests.compiler.given_times import Clock, first_is_slow, is_neighbour, rows, softmax
 
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     TABLE.forget()

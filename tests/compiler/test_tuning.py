@@ -26,37 +26,10 @@ from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, Not
 from fuser.host_ir import families
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams
 from fuser.simulator.device import SimulatorDevice
+from tests.compiler.given_times import Clock, first_is_slow, is_neighbour, rows, softmax
 from tests.devices.device_layouts import place, place_all
-from tests.end_to_end.test_facts import small_simulator
+from tests.devices.small_simulator import small_simulator
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, RAGGED, assert_close, case, expected
-
-Cost = Callable[[Trial], float]
-
-
-class Clock:
-    """Takes no times: `cost` says them. `seen` are the parameters of each round."""
-
-    def __init__(self, cost: Cost) -> None:
-        self.cost = cost
-        self.seen: list[list[Params]] = []
-
-    def times(self, trials: Sequence[Trial]) -> list[float]:
-        self.seen.append([t.params for t in trials])
-        return [self.cost(t) for t in trials]
-
-
-def words(params: Params) -> str:
-    """Why parameters are as they are."""
-    return "; ".join(getattr(params, "reasons", ()))
-
-
-def is_neighbour(params: Params) -> bool:
-    return "beside what was proposed" in words(params)
-
-
-def first_is_slow(trial: Trial) -> float:
-    """Any neighbour beats the proposal."""
-    return 5.0 if is_neighbour(trial.params) else 10.0
 
 
 def by_threads(trial: Trial) -> float:
@@ -80,18 +53,6 @@ def wait_for_candidates() -> None:
     for thread in threading.enumerate():
         if thread.name == THREAD_NAME:
             thread.join()
-
-
-def softmax() -> FusionDefinition:
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], dtype=DataType.Float)
-        e = fd.ops.exp(x - fd.ops.broadcast(fd.ops.max(x, dims=[1]), [False, True]))
-        fd.add_output(e / fd.ops.broadcast(fd.ops.sum(e, dims=[1]), [False, True]))
-    return fd
-
-
-def rows(n: int = 1024, count: int = 8) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(n).standard_normal((count, n)).astype(np.float32)
 
 
 def record_of(made: Sequence[TuningRecord] | None = None) -> TuningRecord:

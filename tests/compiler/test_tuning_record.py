@@ -36,20 +36,7 @@ from fuser.ir.hashing import sha256
 from fuser.runtime.disk_cache import DiskCache
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.reasons import Reasons
-
-KEY = TuningKey("1.0", "abc", "t0 Float [8]", CompileOptions(), H200)
-PARAMS = PointwiseParams((0,), ((1,),), 4, (("t0", 4),), (256, 1))
-FASTER = replace(PARAMS, unroll=2)
-SEGMENT = SegmentTuning(
-    ("t1",),
-    (
-        Measured(PARAMS, Fate.measured, "aa", 4.0, 9, ""),
-        Measured(FASTER, Fate.measured, "bb", 2.0, 9, ""),
-        Measured(PARAMS, Fate.spills, "cc", None, 0, "16 bytes"),
-    ),
-    1,
-)
-RECORD = TuningRecord.of(KEY, [SEGMENT])
+from tests.compiler.tuning_records import KEY, PARAMS, RECORD, SEGMENT
 
 
 class Clock:

@@ -12,7 +12,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError, LaunchError, NotSupportedError
-from tests.frontend.test_library_calls import laid_out
+from tests.frontend.library_operands import laid_out
 
 Array = np.ndarray[Any, Any]
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)

@@ -12,7 +12,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError, InputRuntimeError
-from tests.frontend.test_library_calls import laid_out
+from tests.frontend.library_operands import laid_out
 
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64)
 SHAPES = ((7,), (5, 3), (4, 3, 6))

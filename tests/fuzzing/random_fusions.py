@@ -22,6 +22,9 @@ from fuser import DataType, FusionDefinition
 
 Array = np.ndarray[Any, Any]
 
+CASES, PER_TEST = 120, 10
+"""Seeds that tests take, and how many of them one test takes."""
+
 SIZES = ((3, 5), (4, 8), (6, 12), (1, 7), (6, 1), (33, 20), (7, 130), (2, 64), (0, 4))
 
 # Shapes that combine elementwise with a first one, and the shape of the result.

@@ -25,6 +25,9 @@ from fuser import DataType, FusionDefinition
 from tests.fuzzing.random_fusions import RandomFusion
 from tests.fuzzing.random_reshapes import laid_out
 
+CASES, PER_TEST = 60, 10
+"""Seeds that tests take, and how many of them one test takes."""
+
 _EXTENTS = (1, 2, 3, 5, 8, 16, 20, 33, 64)
 _BEHIND = 2**31 - 1
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.errors import FuserError
 from tests.devices.device_layouts import element_strides
-from tests.end_to_end.test_facts import small_simulator
+from tests.devices.small_simulator import small_simulator
 from tests.fuzzing.random_programs import Program, arguments_of, build, failure, generate
 from tests.fuzzing.random_steps import Step, input_step
 

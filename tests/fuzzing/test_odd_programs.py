@@ -15,7 +15,7 @@ from fuser import DataType, FusionDefinition
 from fuser.errors import InputRuntimeError
 from fuser.ir.facts import TensorDescriptor
 from tests.devices.device_layouts import place
-from tests.end_to_end.test_facts import small_simulator
+from tests.devices.small_simulator import small_simulator
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from tests.end_to_end.test_facts import small_simulator
+from tests.devices.small_simulator import small_simulator
 from tests.frontend.building import rebuild
 from tests.fuzzing.random_programs import Program, arguments_of, build, failure, generate
 from tests.fuzzing.random_steps import input_step

@@ -8,10 +8,10 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.ir.fusion import Reshape
-from tests.end_to_end.test_facts import small_simulator
+from tests.devices.small_simulator import small_simulator
 from tests.frontend.building import rebuild
+from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_reshapes import generate
-from tests.fuzzing.test_random_fusions import check
 
 CASES = 80
 ODD_CASES = 60

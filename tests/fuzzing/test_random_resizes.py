@@ -7,13 +7,11 @@ import pytest
 from fuser.compiler.compile_fusion import plan_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.ir.fusion import Cat, Gather, Resize
-from tests.end_to_end.test_facts import small_simulator
-from tests.fuzzing.random_resizes import generate
-from tests.fuzzing.test_random_fusions import check
+from tests.devices.small_simulator import small_simulator
+from tests.fuzzing.exact_runs import check
+from tests.fuzzing.random_resizes import CASES, PER_TEST, generate
 
-CASES = 60
 ODD_CASES = 60
-PER_TEST = 10
 
 
 @pytest.mark.parametrize("start", range(0, CASES, PER_TEST))

@@ -15,7 +15,7 @@ from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
-from tests.end_to_end.test_bad_input import (
+from tests.end_to_end.bad_input import (
     CASES,
     GOOD,
     check_another_kernel,

@@ -7,7 +7,7 @@ import numpy as np
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.variants import KernelVariants
-from tests.compiler.test_block_growth import BLOCKS, ROWS, generated_kernel, growth_program, mixed, raw_kernel
+from tests.compiler.growth_programs import BLOCKS, ROWS, generated_kernel, growth_program, mixed, raw_kernel
 
 
 def test_growth_through_a_host_program() -> None:

@@ -11,7 +11,7 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.runtime.device import Device, get_device
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
-from tests.end_to_end.test_fusion_corpus import check, sizes_of
+from tests.end_to_end.corpus_runs import check, sizes_of
 from tests.fusions.fusion_corpus import CORPUS, LARGE, SIZES, case
 
 HUGE = {"A": 8, "B": 32, "R": 1000, "C": 4104, "H": 56, "W": 56}

@@ -13,9 +13,8 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.runtime.cuda_device import CudaDevice
 from tests.fusions.fusion_corpus import assert_close
-from tests.fuzzing.random_resizes import generate
-from tests.fuzzing.test_random_fusions import check
-from tests.fuzzing.test_random_resizes import CASES, PER_TEST
+from tests.fuzzing.exact_runs import check
+from tests.fuzzing.random_resizes import CASES, PER_TEST, generate
 
 D = DataType
 BFloat16 = D.BFloat16

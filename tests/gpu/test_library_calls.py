@@ -15,7 +15,7 @@ from fuser import DataType, FusionDefinition
 from fuser.host_ir.instructions import CallLibrary, LaunchKernel
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
-from tests.frontend.test_library_calls import ERRORS, bounded, laid_out
+from tests.frontend.library_operands import ERRORS, bounded, laid_out
 from tests.fusions.llama_block import WEIGHTS, Sizes, define, forward, inputs
 
 FLOATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)

@@ -16,11 +16,11 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
 from fuser.schedule.schedulers import inner_outer_persistent
+from tests.fusions import columns as of_columns
+from tests.fusions import inner_outer
 from tests.fusions import rows as of_rows
 from tests.judging.harness import run_on
 from tests.judging.oracle import Array
-from tests.schedule.schedulers import test_inner_outer_persistent as inner_outer
-from tests.schedule.schedulers import test_outer_persistent as outer
 
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
 TOLERANCE = {Float: 5e-5, Half: 3e-3, BFloat16: 2e-2}
@@ -75,12 +75,12 @@ def test_rows_and_columns(
     check(inner_outer.fusion_of(define, dtype), arrays, inner_outer.expected_of(define, arrays), dtype)
 
 
-@pytest.mark.parametrize("define", outer.DEFINITIONS)
+@pytest.mark.parametrize("define", of_columns.DEFINITIONS)
 @pytest.mark.parametrize("dtype", [Float, Half, BFloat16])
 @pytest.mark.parametrize(("rows", "columns"), [(20_000, 64), (16_725, 64), (9_000, 256), (70_001, 33), (3_000, 1000)])
-def test_columns(define: outer.Definition, dtype: DataType, rows: int, columns: int) -> None:
-    arrays = outer.arrays_for(define, rows, columns, dtype)
-    kernel = check(outer.fusion_of(define, dtype), arrays, outer.expected_of(define, arrays), dtype)
+def test_columns(define: of_columns.Definition, dtype: DataType, rows: int, columns: int) -> None:
+    arrays = of_columns.arrays_for(define, rows, columns, dtype)
+    kernel = check(of_columns.fusion_of(define, dtype), arrays, of_columns.expected_of(define, arrays), dtype)
     assert kernel.plan is not None
     assert kernel.plan.cooperative or kernel.plan.cluster is not None, "blocks share columns"
 

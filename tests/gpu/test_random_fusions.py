@@ -1,4 +1,4 @@
-"""The random definitions of tests/fuzzing/test_random_fusions.py on a GPU."""
+"""The random definitions of tests/fuzzing/random_fusions.py on a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fuser.runtime.cuda_device import CudaDevice
-from tests.fuzzing.random_fusions import generate
-from tests.fuzzing.test_random_fusions import CASES, PER_TEST, check
+from tests.fuzzing.exact_runs import check
+from tests.fuzzing.random_fusions import CASES, PER_TEST, generate
 
 
 @pytest.fixture(scope="module")

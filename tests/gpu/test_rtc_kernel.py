@@ -8,7 +8,7 @@ import pytest
 from fuser.errors import LaunchError, LaunchTypeError
 from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.rtc_kernel import RtcKernel
-from tests.runtime.test_rtc_kernel import ONE, PARAMS, RIGHT, SOURCE, WRONG, DeviceArray
+from tests.runtime.raw_calls import ONE, PARAMS, RIGHT, SOURCE, WRONG, DeviceArray
 
 _kernels: dict[str, RtcKernel] = {}
 

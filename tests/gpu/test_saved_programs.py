@@ -13,7 +13,7 @@ import fuser
 from fuser import FusionDefinition
 from fuser.runtime.device import get_device
 from fuser.runtime.variants import VARIANTS
-from tests.compiler.test_block_growth import ROWS, generated_kernel, growth_program, mixed, raw_kernel
+from tests.compiler.growth_programs import ROWS, generated_kernel, growth_program, mixed, raw_kernel
 
 FROM_A_FILE = """
 import sys

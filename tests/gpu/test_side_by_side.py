@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from tests.schedule.schedulers.test_inner_outer_persistent import arrays_for, expected_of, layer_norm_backward
+from tests.fusions.inner_outer import arrays_for, expected_of, layer_norm_backward
 
 BFloat16, Float = DataType.BFloat16, DataType.Float
 SHAPES = [(20, 16384), (256, 1000), (500, 257), (128, 8192), (39, 1024), (1000, 7168)]

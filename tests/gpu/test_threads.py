@@ -10,7 +10,7 @@ import pytest
 from fuser.runtime.device import Device, get_device
 from fuser.runtime.device_tensor import DeviceTensor
 from tests.devices.device_layouts import place_all
-from tests.end_to_end.test_threads import grid_sum, together, uneven
+from tests.end_to_end.many_threads import grid_sum, together, uneven
 from tests.fusions.fusion_corpus import LARGE, case
 
 

@@ -13,7 +13,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.runtime.device import Device, get_device
 from tests.devices.device_layouts import place_all
-from tests.schedule.schedulers.test_transpose import (
+from tests.fusions.transposes import (
     Array,
     Define,
     added,

@@ -11,7 +11,7 @@ from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.launch import Launch
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.test_variants import HUNGRY, ONLY_TO_512, RAW_HUNGRY, SMALL, kernel_of
+from tests.runtime.variant_kernels import HUNGRY, ONLY_TO_512, RAW_HUNGRY, SMALL, kernel_of
 
 POINTERS = (
     RawParameter("y", "float*", RawKind.pointer, "float32", 8, 8, 4),

@@ -10,8 +10,8 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.frontend.validate import host_array
 from fuser.runtime.cuda_device import CudaDevice
+from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_reshapes import generate
-from tests.fuzzing.test_random_fusions import check
 
 D = DataType
 

@@ -20,7 +20,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.rtc_kernel import RtcKernel
 from fuser.runtime.variants import VARIANTS
 from tests.fusions.fusion_corpus import ALIGNED, RAGGED, case
-from tests.runtime.test_variants import RAW_HUNGRY
+from tests.runtime.variant_kernels import RAW_HUNGRY
 
 # Between them: views, several segments, updates in place, numbers as inputs, random numbers, waits of the grid, sizes that
 # are computed.

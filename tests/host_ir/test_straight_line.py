@@ -28,7 +28,7 @@ from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, FusionCase
 from tests.host_ir.kernels import scale_kernel
-from tests.package.test_locks import in_child
+from tests.package.forked_child import in_child
 
 # --- the same as the interpreter --------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,32 +20,14 @@ from fuser.compiler.gc_paused import gc_paused
 from fuser.runtime.compiled_kernel import Resources
 from fuser.runtime.nvrtc import CompileResult
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.test_variants import SMALL, kernel_of
+from tests.package.forked_child import in_child
+from tests.runtime.variant_kernels import SMALL, kernel_of
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
     # Newer Pythons say that it is dangerous to fork where there are several threads. That is what this is about.
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-
-
-def in_child(work: Callable[[], object]) -> str:
-    """What `work` answers in a forked child, or what it raised; a child that waits is ended."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        try:
-            answer = repr(work())
-        except BaseException as error:  # handed to the parent
-            answer = repr(error)
-        os.write(writing, answer.encode()[:1000])
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answers:
-        said = answers.read()
-    _, status = os.waitpid(child, 0)
-    return said or f"ended with status {status}"
 
 
 @contextmanager

@@ -4,14 +4,13 @@ the docstrings of folders are the code's own, generated pages are up to date. A 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from fuser import options
+from tests.project.tools import load_tool
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -114,16 +113,6 @@ def test_ops_page_names_every_op() -> None:
 
 
 ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
-
-
-def load_tool(name: str) -> ModuleType:
-    """A script of tools/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def table(first_head: str) -> list[list[str]]:

@@ -15,6 +15,7 @@ import pytest
 from fuser.frontend import ops
 from fuser.frontend.handles import TensorView
 from fuser.frontend.methods import METHODS, PROPERTIES
+from tests.project.tools import load_tool
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ROOT / "tests" / "project" / "typed" / "programs.py"
@@ -69,8 +70,6 @@ def test_programs_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stubs_are_what_their_generator_writes() -> None:
-    from tests.project.test_docs import load_tool
-
     assert load_tool("generate_stubs").main(["--check"]) == 0
 
 

@@ -10,6 +10,7 @@ a conditional node (`fuser/runtime/cuda_switches.py`), which does here what its 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import re
 import struct
@@ -19,7 +20,13 @@ from typing import Any
 
 import pytest
 
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import GLOBAL_MEMORY
+from fuser.ir.integers import symbol
+from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
 from fuser.runtime import driver
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
 
 ATTRIBUTES = {
     "COMPUTE_CAPABILITY_MAJOR": 9,
@@ -571,3 +578,28 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(driver, "_contexts", {})
     monkeypatch.setattr(driver, "_version", (13, 0))
     return fake
+
+
+def no_compiler(*_: Any, **__: Any) -> CompileResult:
+    raise NvrtcUnavailableError("no NVRTC here")
+
+
+def kernel_of(**changes: Any) -> CompiledKernel:
+    pointer = TensorParameter(Buffer("T0", DataType.Float, GLOBAL_MEMORY, symbol("n", 0, 64)), "t0", 0, True)
+    kernel = CompiledKernel(
+        source="text",
+        entry="k",
+        arch="sm_90a",
+        cubin=b"cubin",
+        kernel_ir=None,
+        parameters=(pointer, ScalarParameter("alpha", DataType.Float)),
+        plan=None,
+        facts=frozenset(),
+        resources=None,
+        max_block_size=256,
+        register_limit=255,
+        options=(),
+        nvrtc_version=(12, 9),
+        content_hash="",
+    )
+    return dataclasses.replace(kernel, **changes)

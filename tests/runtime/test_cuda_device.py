@@ -20,29 +20,21 @@ from fuser.errors import (
     VariantUnavailableError,
 )
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import const, symbol
-from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
+from fuser.ir.integers import const
 from fuser.ir.launch_plan import LaunchPlan, Meeting
 from fuser.runtime import cuda_device, driver
-from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import get_device
 from fuser.runtime.launch import Launch
 from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.library_calls import LibraryCall, Operand
-from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.rtc_kernel import RtcKernel
 from fuser.runtime.streams import keep_until_done
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.fake_driver import CONTEXT, FakeDriver, install, parameter
+from tests.runtime.fake_driver import CONTEXT, FakeDriver, install, kernel_of, no_compiler, parameter
 
 ONE = Launch((1, 1, 1), (128, 1, 1))
-
-
-def no_compiler(*_: Any, **__: Any) -> CompileResult:
-    raise NvrtcUnavailableError("no NVRTC here")
 
 
 @pytest.fixture
@@ -55,27 +47,6 @@ def device(fake: FakeDriver) -> CudaDevice:
     made = CudaDevice(0, KernelVariants(no_compiler))
     fake.calls.clear()
     return made
-
-
-def kernel_of(**changes: Any) -> CompiledKernel:
-    pointer = TensorParameter(Buffer("T0", DataType.Float, GLOBAL_MEMORY, symbol("n", 0, 64)), "t0", 0, True)
-    kernel = CompiledKernel(
-        source="text",
-        entry="k",
-        arch="sm_90a",
-        cubin=b"cubin",
-        kernel_ir=None,
-        parameters=(pointer, ScalarParameter("alpha", DataType.Float)),
-        plan=None,
-        facts=frozenset(),
-        resources=None,
-        max_block_size=256,
-        register_limit=255,
-        options=(),
-        nvrtc_version=(12, 9),
-        content_hash="",
-    )
-    return dataclasses.replace(kernel, **changes)
 
 
 def test_info(fake: FakeDriver, device: CudaDevice) -> None:

@@ -20,9 +20,8 @@ from fuser.runtime.cuda_graphs import GraphHandles
 from fuser.runtime.launch import Launch
 from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.fake_driver import FakeDriver, install
-from tests.runtime.test_cuda_device import kernel_of, no_compiler
-from tests.runtime.test_machine_code import LOAD, WAITS, image
+from tests.runtime.fake_driver import FakeDriver, install, kernel_of, no_compiler
+from tests.runtime.small_binaries import LOAD, WAITS, image
 
 LAUNCH = Launch((4, 1, 1), (128, 1, 1))
 

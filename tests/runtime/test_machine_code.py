@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime import nvrtc
 from fuser.runtime.machine_code import why_not_first
+from tests.runtime.small_binaries import EXIT, LOAD, MOV, TEST, WAITS, image
 
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
 ARCHS = ("sm_90a", "sm_100a", "sm_120a")
@@ -28,20 +28,6 @@ def binary(body: str, arch: str = "sm_90a") -> bytes:
     made = nvrtc.compile_to_cubin(text, ["k"], arch, ())
     assert made.cubin is not None
     return made.cubin
-
-
-def image(*words: int, name: str = ".text.k") -> bytes:
-    """An ELF file of two sections: names, and instructions of these first words."""
-    names = b"\0.shstrtab\0" + name.encode() + b"\0"
-    code = b"".join(struct.pack("<QQ", word, 0) for word in words)
-    table = 64 + len(names) + len(code)
-    header = bytearray(64)
-    struct.pack_into("<Q", header, 40, table)
-    struct.pack_into("<HHH", header, 58, 64, 2, 0)
-    section = struct.Struct("<IIQQQQIIQQ")
-    sections = section.pack(1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
-    sections += section.pack(11, 1, 0, 0, 64 + len(names), len(code), 0, 0, 1, 0)
-    return bytes(header) + names + code + sections
 
 
 @needs_nvrtc
@@ -70,9 +56,6 @@ def test_other_entries_and_files() -> None:
     assert why_not_first(made, "other") == "its machine code has no other"
     for data in (b"", b".version 8.0\n.target sm_90\n" * 10, made[:100], made[: len(made) // 2]):
         assert why_not_first(data, "k") == "its machine code has no k"
-
-
-MOV, WAITS, LOAD, TEST, EXIT = 0x7202, 0x782E, 0x7981, 0x720C, 0x794D
 
 
 def test_opcodes() -> None:

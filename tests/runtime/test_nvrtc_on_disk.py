@@ -21,7 +21,7 @@ from fuser.runtime.disk_cache import DiskCache
 from fuser.runtime.nvrtc import CompileResult, NvrtcCounters
 from fuser.runtime.rtc_kernel import RtcKernel
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.test_variants import SMALL, kernel_of
+from tests.runtime.variant_kernels import SMALL, kernel_of
 
 SOURCE = 'extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1.0f; }'
 

@@ -9,7 +9,7 @@ import pytest
 from fuser.errors import LaunchError
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.side_streams import SideStreams
-from tests.package.test_locks import in_child
+from tests.package.forked_child import in_child
 from tests.runtime.fake_driver import FakeDriver, install
 
 

@@ -14,8 +14,7 @@ from fuser.runtime import streams
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.streams import join_streams, keep_until_done, order_after
 from fuser.runtime.variants import KernelVariants
-from tests.runtime.fake_driver import FakeDriver, install
-from tests.runtime.test_cuda_device import no_compiler
+from tests.runtime.fake_driver import FakeDriver, install, no_compiler
 
 
 @pytest.fixture

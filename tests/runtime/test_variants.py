@@ -12,55 +12,10 @@ import pytest
 
 from fuser.errors import CompilationError, LaunchError, VariantUnavailableError
 from fuser.runtime import nvrtc
-from fuser.runtime.compiled_kernel import CompiledKernel, Resources
+from fuser.runtime.compiled_kernel import Resources
 from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
 from fuser.runtime.variants import KernelVariants, VariantCounters, bound_options, largest_block, rung_of
-
-BOUNDS = """
-#if defined(FUSER_MAX_REGISTERS)
-#define FUSER_BOUNDS __maxnreg__(FUSER_MAX_REGISTERS)
-#elif defined(FUSER_MIN_BLOCKS)
-#define FUSER_BOUNDS __launch_bounds__(FUSER_MAX_THREADS, FUSER_MIN_BLOCKS)
-#else
-#define FUSER_BOUNDS __launch_bounds__(FUSER_MAX_THREADS)
-#endif
-"""
-# 96 values per thread are live between the two loops.
-HUNGRY_BODY = """hungry(float* y, const float* x, int n) {
-    float v[96];
-#pragma unroll
-    for (int i = 0; i < 96; ++i) v[i] = x[i * 1024 + threadIdx.x];
-    float t = 0;
-#pragma unroll
-    for (int i = 0; i < 96; ++i) t += v[i] * v[(i * 37 + 11) % 96];
-#pragma unroll
-    for (int i = 0; i < 96; ++i) y[i * 1024 + threadIdx.x] = v[i] * t + v[(i + 55) % 96];
-}
-"""
-HUNGRY = BOUNDS + 'extern "C" __global__ void FUSER_BOUNDS ' + HUNGRY_BODY
-RAW_HUNGRY = 'extern "C" __global__ void ' + HUNGRY_BODY
-SMALL = BOUNDS + 'extern "C" __global__ void FUSER_BOUNDS small(float* y) { y[threadIdx.x] = 1.0f; }'
-
-
-def kernel_of(source: str, entry: str, **changes: Any) -> CompiledKernel:
-    """A kernel without a binary of its own."""
-    kernel = CompiledKernel(
-        source=source,
-        entry=entry,
-        arch="sm_90a",
-        cubin=None,
-        kernel_ir=None,
-        parameters=(),
-        plan=None,
-        facts=frozenset(),
-        resources=None,
-        max_block_size=0,
-        register_limit=0,
-        options=(),
-        nvrtc_version=None,
-        content_hash="",
-    )
-    return dataclasses.replace(kernel, **changes)
+from tests.runtime.variant_kernels import HUNGRY, ONLY_TO_512, RAW_HUNGRY, SMALL, kernel_of
 
 
 def in_threads(count: int, work: Callable[[], object]) -> list[object]:
@@ -321,8 +276,6 @@ def test_fixed_bounds_are_an_error_above() -> None:
 
 
 # --- failures ---
-
-ONLY_TO_512 = '#if FUSER_MAX_THREADS > 512\n#error "too many threads"\n#endif\n' + SMALL
 
 
 def test_failed_variant_leaves_the_others_serving() -> None:

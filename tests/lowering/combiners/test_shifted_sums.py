@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from tests.benchmarks.test_accuracy import plain_var_mean
+from tests.benchmarks.plain_statistics import plain_var_mean
 from tests.lowering.combiners.variances import Array, exact, typical_error, variance_of
 
 

@@ -9,7 +9,7 @@ from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient, rounded_up, size_registers
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from tests.schedule.schedulers.test_inner_outer_persistent import (
+from tests.fusions.inner_outer import (
     Definition,
     arrays_for,
     described,

@@ -21,7 +21,7 @@ from fuser.runtime.compiled_kernel import BlocksBy
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, choose_scheduler
-from tests.compiler.test_kernel_compiler import asking_for_four_blocks
+from tests.compiler.min_blocks import asking_for_four_blocks
 
 Float, Double = DataType.Float, DataType.Double
 

@@ -20,8 +20,7 @@ from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
-from tests.judging.harness import run_on
-from tests.schedule.schedulers.test_inner_outer_persistent import (
+from tests.fusions.inner_outer import (
     DEFINITIONS,
     Definition,
     arrays_for,
@@ -32,6 +31,7 @@ from tests.schedule.schedulers.test_inner_outer_persistent import (
     moments_both_ways,
     softmax_and_sums,
 )
+from tests.judging.harness import run_on
 
 H200 = DeviceInfo.preset("H200")
 Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double

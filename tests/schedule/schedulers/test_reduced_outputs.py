@@ -7,38 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuser import DataType, FusionDefinition
+from fuser import DataType
 from fuser.ir.device_info import H200
-from fuser.ir.fusion import Fusion
 from fuser.schedule.params import ReductionParams
-from tests.schedule.schedulers.test_reduction import TINY, described, propose, simulate
-
-D = DataType
-NARROW = replace(TINY, sm_count=7)
-"""A device that small data fill, with a number of SMs that divides nothing."""
-
-
-def product_and_sums(dims: Sequence[int], rank: int, dtype: DataType, sums: int = 1, *, heavy: bool = False) -> Fusion:
-    """x * y, and sums of it, or its statistics, over `dims`."""
-    with FusionDefinition() as fd:
-        given = [fd.define_tensor([-1] * rank, True, dtype) for _ in range(2)]
-        x, y = (fd.ops.cast(t, D.Float) if dtype.is_reduced_float else t for t in given)
-        product = x * y
-        fd.add_output(fd.ops.cast(product, dtype))
-        if heavy:
-            for t in fd.ops.var_mean(product, list(dims), 0, False):
-                fd.add_output(t)
-        for k in range(sums):
-            fd.add_output(fd.ops.sum(product if k == 0 else fd.ops.mul(x, float(k + 1)), list(dims)))
-    assert fd.fusion is not None
-    return fd.fusion.ir_fusion
+from tests.fusions.reduced_outputs import D, product_and_sums
+from tests.schedule.block_reductions import NARROW, TINY, described, propose, simulate
 
 
 def planned(dims: Sequence[int], shape: Sequence[int], dtype: DataType, sums: int = 1) -> ReductionParams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.fact_collection import collect_facts
-from fuser.ir.facts import Fact, TensorDescriptor
+from fuser.ir.facts import Fact
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import For, If, Role, Stmt, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
@@ -26,53 +26,18 @@ from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime import nvrtc
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
-from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.segment import Segment
-from tests.judging.harness import Lowered, run
-
-Array = np.ndarray[Any, Any]
-D = DataType
-# So few threads and SMs that small inputs reach the regimes of large ones.
-TINY = replace(H200, name="tiny", sm_count=2, max_threads_per_sm=1024)
-SCHEDULER = ReductionScheduler()
-
-
-def reduction(op: str, dims: Sequence[int], rank: int, dtype: DataType, order: Sequence[int] | None = None) -> Fusion:
-    """`op` over `dims` of one input; of a 16-bit type it is computed and returned in Float."""
-    with FusionDefinition() as fd:
-        ranks = None if order is None else [rank - 1 - list(order).index(d) for d in range(rank)]
-        x = fd.define_tensor([-1] * rank, True, dtype, stride_order=ranks)
-        x = fd.ops.cast(x, D.Float) if dtype.is_reduced_float else x
-        if op == "var_mean":
-            for result in fd.ops.var_mean(x, dims, 1, False):
-                fd.add_output(result)
-        else:
-            fd.add_output(getattr(fd.ops, op)(x, dims))
-    assert fd.fusion is not None
-    return fd.fusion.ir_fusion
-
-
-def propose(fusion: Fusion, inputs: Sequence[Any], device: DeviceInfo = TINY) -> ReductionParams:
-    bound = bind_inputs(fusion, inputs)
-    params = SCHEDULER.propose_block_reduction(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
-    assert isinstance(params, ReductionParams)
-    return params
-
-
-def candidates(fusion: Fusion, inputs: Sequence[Any], device: DeviceInfo = TINY) -> Iterator[ReductionParams]:
-    """The proposal, and all others."""
-    bound = bind_inputs(fusion, inputs)
-    for params in SCHEDULER.candidates(fusion, SegmentInputs(bound.tensors, bound.evaluate), device):
-        assert isinstance(params, ReductionParams)
-        yield params
-
-
-def simulate(fusion: Fusion, inputs: Sequence[Array], params: ReductionParams, seed: int = 0) -> list[Array]:
-    scheduled = SCHEDULER.apply(fusion, params)
-    bound = bind_inputs(fusion, inputs)
-    lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
-    outputs = run(lowered, inputs, seed=seed).check()
-    return [outputs[t.name] for t in fusion.output_tensors]
+from tests.schedule.block_reductions import (
+    SCHEDULER,
+    TINY,
+    Array,
+    D,
+    candidates,
+    described,
+    propose,
+    reduction,
+    simulate,
+)
 
 
 def stored(x: Array, order: Sequence[int] | None) -> Array:
@@ -237,15 +202,6 @@ LARGE = {
     "channels_last": ("var_mean", [0, 2, 3], (0, 2, 3, 1), (64, 256, 64, 64), D.BFloat16),
     "small_planes": ("var_mean", [0, 2, 3], None, (256, 2048, 7, 7), D.Half),
 }
-
-
-def described(shape: Sequence[int], dtype: DataType, order: Sequence[int] | None = None) -> TensorDescriptor:
-    strides = [0] * len(shape)
-    running = 1
-    for d in reversed(order or range(len(shape))):
-        strides[d] = running
-        running *= shape[d]
-    return TensorDescriptor(dtype, tuple(shape), tuple(strides))
 
 
 @pytest.mark.parametrize("name", LARGE)

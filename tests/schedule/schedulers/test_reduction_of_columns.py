@@ -9,8 +9,8 @@ from fuser import DataType
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.params import ReductionParams
-from tests.schedule.schedulers.test_reduced_outputs import NARROW, product_and_sums
-from tests.schedule.schedulers.test_reduction import TINY, candidates, propose, reduction, simulate
+from tests.fusions.reduced_outputs import product_and_sums
+from tests.schedule.block_reductions import NARROW, TINY, candidates, propose, reduction, simulate
 
 D = DataType
 

@@ -12,7 +12,7 @@ from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.schedule.params import Peeled
-from tests.schedule.schedulers.test_reduction import TINY, Array, propose, simulate
+from tests.schedule.block_reductions import TINY, Array, propose, simulate
 
 D = DataType
 

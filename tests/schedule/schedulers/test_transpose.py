@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,32 +31,32 @@ from fuser.schedule.schedulers.transpose import TransposeScheduler
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
+from tests.fusions.transposes import (
+    Array,
+    BFloat16,
+    Bool,
+    Define,
+    Double,
+    Float,
+    Half,
+    Int32,
+    added,
+    both_ways,
+    channels_last,
+    mixed,
+    reversed_dims,
+    rounded_plus,
+    turned,
+    whole,
+)
 from tests.judging.harness import Lowered
 from tests.judging.harness import run as simulate
 
 H200 = DeviceInfo.preset("H200")
-Array = np.ndarray[Any, Any]
-Define = Callable[[FusionDefinition], None]
-BFloat16, Float, Half, Double, Int32, Bool = (
-    DataType.BFloat16,
-    DataType.Float,
-    DataType.Half,
-    DataType.Double,
-    DataType.Int32,
-    DataType.Bool,
-)
 
 
 def tensor(dtype: DataType, *shape: int, strides: Sequence[int] = (), alignment: int = 256) -> TensorDescriptor:
     return TensorDescriptor(dtype, shape, tuple(strides) or row_major(shape), alignment)
-
-
-def turned(dtype: DataType) -> Define:
-    def define(fd: FusionDefinition) -> None:
-        x = fd.define_tensor([-1, -1], True, dtype)
-        fd.add_output(fd.ops.set(fd.ops.permute(x, [1, 0])))
-
-    return define
 
 
 def turned_plus(dtype: DataType) -> Define:
@@ -67,48 +67,11 @@ def turned_plus(dtype: DataType) -> Define:
     return define
 
 
-def rounded_plus(dtype: DataType) -> Define:
-    def define(fd: FusionDefinition) -> None:
-        x, y = fd.define_tensor([-1, -1], True, dtype), fd.define_tensor([-1, -1], True, dtype)
-        fd.add_output(fd.ops.cast(fd.ops.add(fd.ops.permute(x, [1, 0]), y), dtype))
-
-    return define
-
-
 def fusion_of(define: Define) -> Fusion:
     with FusionDefinition() as fd:
         define(fd)
     assert fd.fusion is not None
     return fd.fusion.ir_fusion
-
-
-def added(fd: FusionDefinition) -> None:
-    x, y = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1, -1], True, Float)
-    fd.add_output(fd.ops.permute(x, [1, 0]) + y)
-
-
-def mixed(fd: FusionDefinition) -> None:
-    x, y = fd.define_tensor([-1, -1], True, BFloat16), fd.define_tensor([-1, -1], True, Float)
-    fd.add_output(fd.ops.cast(fd.ops.permute(x, [1, 0]), Float) + y)
-
-
-def both_ways(fd: FusionDefinition) -> None:
-    """Inputs, outputs and operands of both layouts, with a row and a column operand."""
-    x, y = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1, -1], True, Float)
-    row, column = fd.define_tensor([-1], True, Float), fd.define_tensor([-1], True, Float)
-    t = fd.ops.permute(x, [1, 0]) * 2.0 + y
-    t = t + fd.ops.broadcast(row, [True, False]) + fd.ops.broadcast(column, [False, True])
-    fd.add_output(t)
-    fd.add_output(fd.ops.permute(t, [1, 0]) * 3.0)
-
-
-def channels_last(fd: FusionDefinition) -> None:
-    x = fd.define_tensor([-1] * 4, True, Half)
-    fd.add_output(fd.ops.neg(fd.ops.permute(x, [0, 2, 3, 1])))
-
-
-def reversed_dims(fd: FusionDefinition) -> None:
-    fd.add_output(fd.ops.neg(fd.ops.permute(fd.define_tensor([-1] * 3, True, Float), [2, 1, 0])))
 
 
 def slices_both_ways(fd: FusionDefinition) -> None:
@@ -350,10 +313,6 @@ def run(define: Define, arrays: Sequence[Array]) -> list[Any]:
     assert fd.fusion is not None
     placed = [place(device, x, [s // x.itemsize for s in x.strides]) for x in arrays]
     return [np.asarray(r) for r in FusionExecutorCache(fd.fusion).execute(placed)]
-
-
-def whole(shape: Sequence[int], dtype: DataType = Float) -> Array:
-    return np.random.default_rng(0).integers(-8, 8, tuple(shape)).astype(dtype.numpy)
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Double])
