@@ -37,6 +37,7 @@ static float __int2float_rz(int x) { return toward_zero(x); }
 static float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
+static float __fadd_rz(float a, float b) { return toward_zero((double)a + b); }  // which matters from 2**-30 to 2**30 only
 static double __dadd_rn(double a, double b) { return a + b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static int direction = 0;  // of the rounding of approximate instructions, which are off by less than an ulp

@@ -27,8 +27,8 @@ from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
 from fuser.optimize.use_approximate_ops import use_approximate_ops
 from fuser.optimize.use_ranges import use_ranges
-from tests.fusion_corpus import CORPUS, RAGGED
-from tests.random_fusions import generate
+from tests.fusions.fusion_corpus import CORPUS, RAGGED
+from tests.fuzzing.random_fusions import generate
 
 Float = DataType.Float
 

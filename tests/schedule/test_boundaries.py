@@ -12,7 +12,7 @@ from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks
 from fuser.schedule.runs import depth_first
 from fuser.schedule.segment import Segment, accepted_segment, segment_of
 from fuser.schedule.segmentation import segment_fusion
-from tests.random_fusions import generate
+from tests.fuzzing.random_fusions import generate
 from tests.schedule.segments import check_cut
 
 BFloat16, Float = DataType.BFloat16, DataType.Float

@@ -11,7 +11,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.schedule.cost import pointwise_space
-from tests.random_cells import generate
+from tests.fuzzing.random_cells import generate
 from tests.schedule.analysis.cell_programs import accesses, dense, doubled, element, sources, stacked, tiles
 
 BFloat16, Float, Int32 = DataType.BFloat16, DataType.Float, DataType.Int32

@@ -14,6 +14,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping
