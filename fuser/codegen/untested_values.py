@@ -5,7 +5,7 @@
 
 A warp at the end of a row goes both ways of a hoisted test, the second of them element by element. Where a branch only computes
 registers from registers, the way without tests does no harm for any thread: what it leaves elsewhere is read under the same
-tests, as a register that was never written may not be read. So both ways are one.
+tests, as a register that was never written may not be read. So both ways are one, where they differ in tests alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_writes
+from fuser.ir.print_kernel import print_stmt
 from fuser.records import record
 
 
@@ -58,7 +59,7 @@ class _Found:
                     self.add(stmt.body, (*loops, stmt), test)
                 case If():
                     is_outer = test is None and stmt.role is Role.unswitch
-                    if is_outer and _is_harmless(stmt.then) and _is_harmless(stmt.orelse):
+                    if is_outer and _is_harmless(stmt.then) and _untested(stmt.orelse) == _untested(stmt.then):
                         self.tests.append(stmt)
                     self.add((*stmt.then, *stmt.orelse), loops, stmt if is_outer else test)
                 case _:
@@ -110,6 +111,26 @@ def _is_harmless(body: Sequence[Stmt]) -> bool:
             case _:
                 return False
     return True
+
+
+def _untested(body: Sequence[Stmt]) -> list[str] | None:
+    """The text of statements without tests, loop by loop. None where a test has two sides: it chooses between values."""
+    found: list[str] = []
+    for stmt in body:
+        match stmt:
+            case If(_, then, ()):
+                inner = _untested(then)
+            case If():
+                return None
+            case For():
+                inner = _untested(stmt.body)
+                found.append(f"for {stmt.symbol} in {stmt.start} .. {stmt.stop} step {stmt.step}")
+            case _:
+                inner = [print_stmt(stmt)]
+        if inner is None:
+            return None
+        found += inner
+    return found
 
 
 def _is_of_registers(value: Value) -> bool:

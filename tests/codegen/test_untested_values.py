@@ -32,7 +32,7 @@ def test_values_of_registers_are_computed_by_all_threads() -> None:
     text = text_of(hoisted(*COMPUTED))
     assert "unswitch" not in text
     assert "if (" not in text
-    assert text.count("expf(") == 1
+    assert text.count("y[j] = ") == 1
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,17 @@ def test_sums_are_taken_under_tests() -> None:
     start = store(total, Literal(0.0, FLOAT), role=Role.initialise)
     text = text_of(Allocate(total), start, hoisted(store(total, call("add", at(total), at(X, J)))))
     assert "unswitch" in text
+
+
+def test_a_hoisted_choice_stays_a_choice() -> None:
+    """Of the pieces of a concatenation the hoisted test takes one, and the other way any."""
+    first, second = store(Y, at(X, J), J), store(Y, at(X, J + 4), J)
+    whole = loop(J, 4, first, unroll=True)
+    for other in (
+        If(less(TID, 8), (first,), (second,), role=Role.predicate),
+        If(less(TID, 8), (second,), role=Role.predicate),
+    ):
+        tested = loop(J, 4, If(less(4 * TID + J, N), (other,), role=Role.predicate), unroll=True)
+        text = text_of(If(less(4 * TID + 3, N), (whole,), (tested,), role=Role.unswitch))
+        assert "unswitch" in text
+        assert "else" in text
