@@ -78,7 +78,7 @@ class NestBuilder(NestStatements):
                 kept = self._kept_loops(leader)
                 places = [g for g in kept if is_derived_from(g, split.outer) or is_derived_from(g, split.inner)]
                 known = Indexer(self.graph, dict.fromkeys(kept, _ANYWHERE), rows=self._rows_of)
-                if not places or known.knows_row(split):
+                if not places or known.lead(split) is not None:
                     continue
                 users = self.sharing.edges[leader]
                 if users and all(g not in self._kept_loops(user) for user in users for g in places):

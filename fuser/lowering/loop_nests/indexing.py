@@ -15,8 +15,8 @@ class Indexer:
     Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
     // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
     of extent 1 has index 0. `rows` gives where a row starts, for aligned splits: (group, stride) of the other axes of the
-    tensor that a split is aligned to, and the misalignment of its base, in elements. (Sum of index * stride + misalignment)
-    modulo the factor is the number of elements that the first vector of the row lacks.
+    tensor that a split is aligned to, and the misalignment of its base, in elements; None where nobody knows. (Sum of index *
+    stride + misalignment) modulo the factor is the number of elements that the first vector of the row lacks.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Indexer:
         graph: IterationGraph,
         loops: Mapping[Group, Int],
         proofs: ProofLog | None = None,
-        rows: Callable[[GroupSplit], tuple[Sequence[tuple[Group, Int]], Int]] = lambda split: ((), ZERO),
+        rows: Callable[[GroupSplit], tuple[Sequence[tuple[Group, Int]], Int] | None] = lambda split: ((), ZERO),
     ) -> None:
         self.graph = graph
         self.loops = loops
@@ -44,15 +44,18 @@ class Indexer:
         before = self._before(split, set())
         return None if before is None else outer * split.inner.extent + inner - before
 
-    def knows_row(self, split: GroupSplit) -> bool:
-        """Whether the loops say where the parts of an aligned split begin."""
-        return self._before(split, set()) is not None
+    def lead(self, split: GroupSplit) -> Int | None:
+        """Elements that the first vector of a row lacks; None where the loops do not say where the row begins."""
+        return self._before(split, set())
 
     def _before(self, split: GroupSplit, visiting: set[Group]) -> Int | None:
         """Elements of the first part of an aligned split that lie before the row."""
         if split.aligned is None:
             return ZERO
-        axes, start = self.rows(split)
+        row = self.rows(split)
+        if row is None:
+            return None
+        axes, start = row
         factor = split.inner.extent.value
         for group, stride in axes:
             if stride.multiple % factor == 0:

@@ -28,6 +28,15 @@ class NestPredicates(NestState):
     def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
         return Indexer(self.graph, indices, self.context.proofs, self._rows_of)
 
+    def _operand_indexer(self, indices: Mapping[Group, Int], loops: Indexer) -> Indexer:
+        """Of the operand of a displaced read: its rows are cut where those of the loops are, whichever row of it is read."""
+
+        def rows(split: GroupSplit) -> tuple[Sequence[tuple[Group, Int]], Int] | None:
+            lead = loops.lead(split)
+            return None if lead is None else ((), lead)
+
+        return Indexer(self.graph, indices, self.context.proofs, rows)
+
     def _rows_of(self, split: GroupSplit) -> tuple[Sequence[tuple[Group, Int]], Int]:
         """The other axes of the tensor that a split is aligned to, and the misalignment of its base."""
         known = self._aligned_rows.get(split)

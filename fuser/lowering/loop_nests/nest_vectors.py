@@ -72,7 +72,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, Resize):
             if not any(True for _ in displaced_dims(expr, expr.input, expr.output)):
                 return [], indexer
-            return [], self._indexer(operand_indices(self.context, expr, indexer, None, lane, width))
+            return [], self._operand_indexer(operand_indices(self.context, expr, indexer, None, lane, width), indexer)
         index = self._read(expr.index, indexer)
         if not isinstance(index, Load):
             raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
@@ -91,7 +91,7 @@ class NestVectors(NestStorage):
             before = [Allocate(held), Store(held, ZERO, index)]
             index = Load(held, ZERO)
         before.append(LoadIndex(found, index.buffer, index.index, GivenIndex(expr.dim, expr.output.location)))
-        return before, self._indexer(operand_indices(self.context, expr, indexer, found, lane, width))
+        return before, self._operand_indexer(operand_indices(self.context, expr, indexer, found, lane, width), indexer)
 
     def _windowed(
         self,

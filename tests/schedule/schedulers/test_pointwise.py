@@ -26,6 +26,7 @@ from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
+from tests.judging.harness import run_on
 
 H200 = DeviceInfo.preset("H200")
 Array = np.ndarray[Any, Any]
@@ -227,6 +228,29 @@ def test_vectors_do_not_lie_across_pieces(dim: int, monkeypatch: pytest.MonkeyPa
     assert isinstance(params.access, Aligned) == (dim == 1)
     x = np.random.default_rng(0).integers(-8, 9, (3, 517)).astype(BFloat16.numpy)
     np.testing.assert_array_equal(run(define, [x])[0], -np.concatenate([x, x], dim))
+
+
+@pytest.mark.parametrize("channel", [0, 1, 2])
+@pytest.mark.parametrize("length", [17, 33])
+def test_rows_of_another_channel_are_cut_with_those_of_the_result(channel: int, length: int) -> None:
+    """A channel read beside all of them begins anywhere in the vectors of each."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, -1, -1], True, BFloat16)
+        one = x[:, channel].unsqueeze(1)
+        fd.add_output(fd.ops.cast(fd.ops.add(x, one), BFloat16))
+
+    _, params = compiled(define, tensor(BFloat16, 64, 3, 331, 331))
+    assert isinstance(params.access, Peeled)
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion, device = fd.fusion.ir_fusion, SimulatorDevice()
+    x = np.random.default_rng(0).integers(-8, 9, (3, 3, length, 31)).astype(BFloat16.numpy)
+    bound = bind_inputs(fusion, [tensor(BFloat16, *x.shape)])
+    kernel, _ = KernelCompiler(device).compile_segment(Segment(fusion, PointwiseScheduler(), ()), bound, params)
+    (result,) = run_on(device, kernel, fusion, [x]).values()
+    np.testing.assert_array_equal(result, x + x[:, channel : channel + 1])
 
 
 def padded(fd: FusionDefinition) -> None:
