@@ -19,6 +19,7 @@ from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.devices.small_simulator import small_simulator
+from tests.end_to_end import bad_input
 from tests.end_to_end.bad_input import (
     CASES,
     GOOD,
@@ -69,7 +70,7 @@ def test_one_bad_input(
     assert isinstance(error, InputError)
     if kind is R:
         assert error.location is not None, what
-        assert error.location.filename == __file__
+        assert error.location.filename == bad_input.__file__
         assert "fd.define_" in str(error)
     with pytest.raises(kind):
         define().manual_execute(inputs)

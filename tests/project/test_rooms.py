@@ -1,0 +1,65 @@
+"""Where tests lie: in rooms that mirror the folders of fuser/, and in those that CONTRIBUTING.md lists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+TESTS = ROOT / "tests"
+MODULES = sorted(TESTS.rglob("*.py"))
+
+
+def listed_rooms() -> set[str]:
+    """Rooms without a folder of fuser/, from the table in CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^\| `tests/(\w+)/` \|", text, re.MULTILINE))
+
+
+def folders(root: Path) -> set[str]:
+    """Folders with modules in them, directly or below, as paths from `root`."""
+    above = {parent for path in root.rglob("*.py") for parent in path.relative_to(root).parents}
+    return {str(folder) for folder in above} - {"."}
+
+
+def test_the_root_holds_no_module_but_conftest() -> None:
+    assert [path.name for path in TESTS.iterdir() if path.is_file()] == ["conftest.py"]
+
+
+def test_every_folder_of_the_package_has_a_room_and_every_other_room_is_listed() -> None:
+    rooms, package = ({f for f in folders(root) if "/" not in f} for root in (TESTS, ROOT / "fuser"))
+    assert rooms == package | listed_rooms()
+    assert not package & listed_rooms()
+
+
+def test_rooms_mirror_the_folders_of_the_package() -> None:
+    package = folders(ROOT / "fuser")
+    mirrored = {f for f in folders(TESTS) if f.partition("/")[0] in package}
+    assert sorted(mirrored - package) == []
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names of modules, and of what is taken from them, that a file imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                yield from (n.name for n in names)
+            case ast.ImportFrom(module=module, names=names):
+                yield from (f"{module or ''}.{n.name}" for n in names)
+            case _:
+                pass
+
+
+def test_no_module_imports_a_test_module() -> None:
+    """What tests share is in a module without tests, named after what it holds: a test module can be moved or split alone."""
+    modules = [*MODULES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tools").rglob("*.py")]
+    names = {".".join(p.relative_to(ROOT).with_suffix("").parts) for p in MODULES if p.name.startswith("test_")}
+    found = [
+        (str(p.relative_to(ROOT)), i)
+        for p in modules
+        for i in imported(p)
+        if i in names or i.rpartition(".")[0] in names
+    ]
+    assert found == []
