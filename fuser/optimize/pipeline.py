@@ -18,6 +18,7 @@ from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.join_reductions import join_reductions
 from fuser.optimize.nest_reductions import nest_reductions
+from fuser.optimize.pad_reductions import pad_reductions
 from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
@@ -37,6 +38,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     join_pieces,
     separate_positions,
     split_reshaped_dims,
+    pad_reductions,
     hoist_displaced_reads,
     join_reductions,
     nest_reductions,

@@ -17,6 +17,7 @@ from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.join_reductions import join_reductions
 from fuser.optimize.nest_reductions import nest_reductions
+from fuser.optimize.pad_reductions import pad_reductions
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -61,6 +62,7 @@ def test_passes_keep_the_meaning() -> None:
         join_pieces,
         separate_positions,
         split_reshaped_dims,
+        pad_reductions,
         hoist_displaced_reads,
         join_reductions,
         nest_reductions,

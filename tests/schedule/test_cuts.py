@@ -158,7 +158,7 @@ def contrasted(fd: FusionDefinition) -> None:
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
-    "variation": (variation, 2),
+    "variation": (variation, 1),
     "clipped": (clipped, 2),
     "mixed": (mixed, 2),
     "pooled": (pooled, 2),

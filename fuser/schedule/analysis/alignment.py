@@ -17,7 +17,7 @@ from fuser.ir.integers import ONE
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, arguments_of
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reads import input_reads, tested_dims
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
@@ -246,11 +246,15 @@ def _is_dense(argument: Argument) -> bool:
 def contiguous_suffix(
     graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
 ) -> Sequence[Group]:
-    """The innermost dims of a row (slowest first) that are contiguous in every input that has all of its dims."""
+    """The innermost dims of a row (slowest first) that are contiguous in every input that has all of its dims. A dim whose
+    positions are tested is one by itself: they would be divisions of those along several."""
     found = arguments_of(graph, segment, inputs)
     read = [a for a in found if a.tensor in segment.input_tensors and all(a.stride(g) for g in row if sizes[g] != 1)]
+    tested = {graph.group(d) for d in tested_dims(segment)}
     first = 0
-    while first < len(row) - 1 and not all(_is_one_run(a, row[first:], sizes) for a in read):
+    while first < len(row) - 1 and not (
+        tested.isdisjoint(row[first:]) and all(_is_one_run(a, row[first:], sizes) for a in read)
+    ):
         first += 1
     return row[first:]
 

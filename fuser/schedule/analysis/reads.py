@@ -22,7 +22,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, Int, Symbol, symbol
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, symbol
 from fuser.ir.memoized import memoized
 from fuser.ir.tensors import place_in_root
 from fuser.records import record
@@ -203,3 +203,15 @@ def is_divisible(extent: Int, width: int, known: Collection[Symbol]) -> bool:
 @lru_cache(maxsize=1024)
 def _is_divisible(extent: Int, width: int, known: frozenset[Symbol]) -> bool:
     return extent.substitute({s: symbol(s.name, 0, multiple=width) for s in known}).multiple % width == 0
+
+
+@memoized
+def tested_dims(segment: Fusion) -> frozenset[IterDomain]:
+    """Dims of which values are filled in beside a window: each element asks for its position along them."""
+    windows = (
+        (d, w)
+        for e in segment.tensor_exprs
+        if isinstance(e, Resize) and e.fill is not None
+        for d, w in zip(e.output.produced, e.windows, strict=True)
+    )
+    return frozenset(d for d, w in windows if w.begin is not ZERO or w.end is not d.extent)

@@ -14,7 +14,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.reads import input_reads, tested_dims
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
@@ -189,10 +189,14 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     run_dims = 0
     if len(run) < len(row):
         cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not has_statistics, may_follow=True)
-        if _should_cut(kept_count * reduced_count, full, accesses, cut, device):
+        divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
+        if _should_cut(kept_count * reduced_count, full, divisions, cut, device):
             row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
     if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= _FEW_ROWS):
         # An access of two elements that begins anywhere would be three of one.
+        accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+    if inner and accesses.vector > short and _reads_elements(segment, graph, row[-1], accesses):
+        # Neighbouring threads should read neighbours of what they read element by element.
         accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
@@ -248,16 +252,24 @@ def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesses, device: DeviceInfo) -> bool:
+def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, accesses: RowAccesses) -> bool:
+    """Whether a read along the fastest dim is displaced from what vectors are read of."""
+    return any(
+        r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.followed)
+        for r in input_reads(segment)
+    )
+
+
+def _should_cut(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
     """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
 
     One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses
-    have time for a division each: they are done by few blocks, which share no rows.
+    have time for a division each: they are done by few blocks, which share no rows. `merged`: elements a division.
     """
     if elements < device.sm_count * _MANY_ACCESSES * cut.vector:
         return False
     reading = elements * nbytes / (_READ_RATE * device.memory_rate)
-    dividing = elements / merged.vector * _DIVISION * device.thread_time / device.sm_count
+    dividing = elements / merged * _DIVISION * device.thread_time / device.sm_count
     together = max(reading, dividing) + _DIVISION_ALONE * device.cycle
     return reading + (_ENDS * cut.vector * device.cycle if not isinstance(cut.access, Aligned) else 0.0) <= together
 

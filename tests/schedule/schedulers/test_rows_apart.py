@@ -11,6 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.params import Peeled
 from tests.schedule.block_reductions import TINY, Array, propose, simulate
 
@@ -95,3 +96,24 @@ def test_which_rows_are_told_apart(
 def test_a_small_device_tells_rows_apart_sooner() -> None:
     given = TensorDescriptor(D.Double, (300, 64), (71, 1), 8)
     assert propose(total(2, [0, 1], D.Double), [given], TINY).run_dims == 1
+
+
+@pytest.mark.parametrize("columns_", [1021, 1024])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_rows_whose_ends_are_tested_are_loops(dim: int, columns_: int) -> None:
+    """Differences along a dim, and zero behind the last: its position would be a division for each element of one axis."""
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([-1, -1, -1], True, D.BFloat16)
+        wide = o.cast(x, D.Float)
+        ends = [x.size(k) - (k == dim) for k in range(3)]
+        ahead = o.slice(wide, [int(k == dim) for k in range(3)], [x.size(k) for k in range(3)])
+        padded = o.pad(o.sub(ahead, o.slice(wide, [0, 0, 0], ends)).abs(), [0, 0] * (2 - dim) + [0, 1], 0.0)
+        fd.add_output(o.sum(o.add(padded, wide), [0, 1, 2]))
+    assert fd.fusion is not None
+    fusion = optimize_fusion(fd.fusion.ir_fusion, lambda name, text: None)
+    shape = (24, 1021, columns_)
+    given = TensorDescriptor(D.BFloat16, shape, (1021 * columns_, columns_, 1), 256)
+    params = propose(fusion, [given], H200)
+    assert params.run_dims == 1
+    # Neighbouring threads read neighbours of what is read one by one.
+    assert params.vector <= (8 if dim == 1 else 2)
