@@ -9,7 +9,7 @@ Passes, by what they are for
     less work        remove_dead_code, compute_before_broadcast, recompute_across_calls
     layout, views    assign_output_layouts, join_pieces, separate_positions, split_reshaped_dims, hoist_displaced_reads,
                      undo_squeezes
-    one pass         fuse_exp_sums, pad_reductions, join_reductions, nest_reductions
+    one pass         fuse_exp_sums, pad_reductions, unroll_packed_dims, join_reductions, nest_reductions
     cheaper          use_approximate_ops, use_ranges, drop_exact_roundings, round_as_floats, common_divisors
     more exact       uncancelled_sums
 

@@ -26,6 +26,7 @@ from fuser.optimize.separate_positions import separate_positions
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.undo_squeezes import undo_squeezes
+from fuser.optimize.unroll_packed_dims import unroll_packed_dims
 from fuser.optimize.use_approximate_ops import use_approximate_ops
 from fuser.optimize.use_ranges import use_ranges
 from tests.fusions.fusion_corpus import CORPUS, RAGGED
@@ -63,6 +64,7 @@ def test_passes_keep_the_meaning() -> None:
         separate_positions,
         split_reshaped_dims,
         pad_reductions,
+        unroll_packed_dims,
         hoist_displaced_reads,
         join_reductions,
         nest_reductions,

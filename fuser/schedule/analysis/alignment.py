@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fuser.ir.device_info import WARP
+from fuser.ir.device_info import SECTOR_BYTES, WARP
 from fuser.ir.fusion import Fusion, Tensor, memory_order
 from fuser.ir.integers import ONE
 from fuser.ir.iteration_graph import Group, IterationGraph
@@ -84,8 +84,12 @@ def choose_accesses(
     - misaligned accesses are not allowed (`may_cut`), or the row has fewer than `least_vectors` of them;
     - the row would have to be peeled, and that is not allowed (`may_follow`) or it has fewer than `least` elements;
     - an argument is not contiguous along the row, or stores would be misaligned all the same.
+
+    One element is accessed where every few elements of an input are read: neighbouring threads then read from one sector.
     """
     fastest = row[-1]
+    if _reads_interleaved(graph, segment, fastest, inputs):
+        limit = 1
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
     if may_span and vector < limit:
         whole = _whole_vectors(graph, segment, row, inputs, limit)
@@ -111,6 +115,15 @@ def choose_accesses(
     if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), to, _in_phase(arguments, along, to, row, limit))
+
+
+def _reads_interleaved(graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs) -> bool:
+    """Whether neighbours along the fastest dim are not neighbours in an input, but in one sector."""
+    return any(
+        a.stride(fastest) > 1 and a.stride(fastest) * a.tensor.dtype.itemsize < SECTOR_BYTES
+        for a in arguments_of(graph, segment, inputs)
+        if a.tensor in segment.input_tensors
+    )
 
 
 def _whole_vectors(

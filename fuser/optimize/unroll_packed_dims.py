@@ -1,0 +1,153 @@
+"""Compute the elements of a short inner dim one by one, where a row's statistics are needed for what is reduced over it.
+
+Before: t1 = max(t0[n, m, 4], [1, 2]); t2 = sum(shift(div(t0, broadcast(t1)), iota(4)), [2])
+After:  t3, t4, t5, t6 = t0[:, :, 0], t0[:, :, 1], ...; t1 = max(maximum(maximum(t3, t4), maximum(t5, t6)), [1])
+        t2 = add(add(shift(div(t3, broadcast(t1)), 0), ...), ...)
+
+Four quantised values are packed into a word, with the scale of their row. A row is kept on chip where all that is reduced are
+rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known.
+
+Stands before `hoist_displaced_reads`, which reads the parts at the inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.fusion import (
+    Broadcast,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    IterDomain,
+    Output,
+    Permute,
+    Pointwise,
+    Reduction,
+    Reshape,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    TensorExpr,
+    Window,
+    map_expr,
+    next_number,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import ONE, ZERO, const
+from fuser.ir.iteration_graph import Group
+from fuser.ir.reductions import REDUCTIONS
+from fuser.optimize.remove_dead_code import remove_dead_code
+
+MOST = 8
+"""Elements of such a dim: values of 4 bits in a word. Each is code of its own."""
+_BY_ELEMENT = (Pointwise, Broadcast, Squeeze, Permute, Full, Iota)
+
+
+def unroll_packed_dims(fusion: Fusion) -> Fusion:
+    """The same outputs, without loops over short dims that are reduced by themselves and with all of a row."""
+    group = _packed_dim(fusion)
+    return fusion if group is None else _unrolled(fusion, group)
+
+
+def _packed_dim(fusion: Fusion) -> Group | None:
+    """A dim to compute element by element, or None."""
+    reductions = [e for e in fusion.tensor_exprs if isinstance(e, Reduction)]
+    if len(reductions) < 2:
+        return None
+    graph = fusion.resolved_dims
+
+    def reduced(e: Reduction) -> frozenset[Group]:
+        return frozenset(graph.group(d) for d in e.output.logical if d.is_reduction)
+
+    for e in reductions:
+        (group, *others) = reduced(e)
+        extent = e.input.visible[-1].extent
+        if (
+            others
+            or graph.group(e.input.visible[-1]) is not group
+            or not extent.is_const
+            or not 1 < extent.value <= MOST
+        ):
+            continue
+        rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r)]
+        if rows and _needs(fusion, e, rows) and _is_by_element(fusion, group):
+            return group
+    return None
+
+
+def _needs(fusion: Fusion, expr: Reduction, rows: list[Reduction]) -> bool:
+    """Whether a reduction is of values that results of one of others are needed for."""
+    found = {r.output for r in rows}
+    for e in fusion.tensor_exprs:
+        if not found.isdisjoint(tensor_inputs(e)):
+            found.update(tensor_outputs(e))
+    return expr.input in found
+
+
+def _is_by_element(fusion: Fusion, group: Group) -> bool:
+    """Whether what has a dim is computed element by element, until it is reduced, and is no output."""
+    graph = fusion.resolved_dims
+
+    def has(t: Tensor) -> bool:
+        return any(graph.group(d) is group for d in t.visible)
+
+    if any(map(has, fusion.output_tensors)):
+        return False
+    for e in fusion.tensor_exprs:
+        if any(map(has, tensor_outputs(e))):
+            is_view = isinstance(e, Reshape) and e.input in fusion.input_tensors
+            if not isinstance(e, _BY_ELEMENT) and not is_view:
+                return False
+        elif any(map(has, tensor_inputs(e))) and not isinstance(e, Reduction):
+            return False
+    return True
+
+
+def _unrolled(fusion: Fusion, group: Group) -> Fusion:
+    graph = fusion.resolved_dims
+    builder = FusionBuilder(is_concrete=True)
+    builder.next_number = next_number(fusion)
+    replaced: dict[Tensor, Tensor] = {}
+    for expr in fusion.exprs:
+        if isinstance(expr, ScalarOp):
+            builder.exprs.append(expr)
+        elif isinstance(expr, ExtentOp):
+            builder.exprs.append(ExtentOp(replaced.get(expr.tensor, expr.tensor), expr.dim, expr.output))
+        elif isinstance(expr, Reduction) and any(graph.group(d) is group for d in expr.input.visible):
+            made: TensorExpr = map_expr(expr, replaced)
+            assert isinstance(made, Reduction)
+            at = next(k for k, d in enumerate(expr.input.visible) if graph.group(d) is group)
+            replaced[expr.output] = _folded(builder, made, at)
+        else:
+            builder.exprs.append(map_expr(expr, replaced))
+    outputs = tuple(Output(replaced.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
+    made_fusion = Fusion(fusion.inputs, tuple(builder.exprs), outputs, fusion.constraints, fusion.extent_scalars)
+    return remove_dead_code(made_fusion)
+
+
+def _folded(builder: FusionBuilder, expr: Reduction, at: int) -> Tensor:
+    """A reduction over a dim and others as one over the others, of its elements folded in pairs."""
+    source = expr.input
+    extents = [ONE if k == at else d.extent for k, d in enumerate(source.visible)]
+    parts: list[Tensor] = []
+    for k in range(source.visible[at].extent.value):
+        windows = [Window(const(k) if d == at else ZERO, ZERO, e) for d, e in enumerate(extents)]
+        part = builder.resize(source, windows, extents, None)
+        parts.append(builder.squeeze(part, [d == at for d in range(source.ndim)]))
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        left = parts[-1:] if len(parts) % 2 else []
+        parts = [*(builder.pointwise(REDUCTIONS[expr.op].combine, p, source.dtype) for p in pairs), *left]
+    dims = [d for k, d in enumerate(expr.output.logical) if k != at]
+    name = expr.output.name
+    logical = tuple(IterDomain(f"{name}.row.{k}", d.extent, d.kind, d.expanded) for k, d in enumerate(dims))
+    result = replace(expr.output, logical=logical)
+    if any(d.is_reduction for d in logical):
+        builder.exprs.append(Reduction(expr.op, parts[0], result))
+    else:
+        builder.exprs[-1] = replace(builder.exprs[-1], output=result)
+    return result
