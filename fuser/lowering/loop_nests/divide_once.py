@@ -14,6 +14,8 @@ from collections.abc import Set as AbstractSet
 
 from fuser.ir.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, less, prove_less, select
 
+MOST_INDEX = 2**31 - 1
+
 
 def divide_once(offset: Int, unrolled: AbstractSet[Symbol]) -> Int:
     """The same offset without divisions that depend on indices of unrolled loops, where that can be."""
@@ -32,10 +34,28 @@ def divide_once(offset: Int, unrolled: AbstractSet[Symbol]) -> Int:
 def _without_division(factor: Int, indices: list[Symbol]) -> Int:
     if not isinstance(factor, (FloorDiv, Mod)):
         return factor
+    factor = _of_one_division(factor)
     for i in indices:
         start = factor.numerator.substitute({i: ZERO})
         if factor.numerator - start is i and i not in factor.divisor.symbols and prove_less(i, factor.divisor):
             return _of_the_first(factor, start, i)
+    return factor
+
+
+def _of_one_division(factor: FloorDiv | Mod) -> FloorDiv | Mod:
+    """(a + b // m) // n as (m a + b) // (m n), which is the place of an element among whole images instead of rows of them.
+
+    Only where what is divided is known to fit 32 bits.
+    """
+    if not isinstance(factor, FloorDiv) or not factor.divisor.is_const:
+        return factor
+    for monomial, coefficient in factor.numerator.terms:
+        inner = monomial[0]
+        if len(monomial) == 1 and coefficient == 1 and isinstance(inner, FloorDiv) and inner.divisor.is_const:
+            whole = (factor.numerator - inner) * inner.divisor + inner.numerator
+            if whole.lo is not None and whole.hi is not None and whole.lo >= -MOST_INDEX and whole.hi <= MOST_INDEX:
+                made = whole // (factor.divisor * inner.divisor)
+                return _of_one_division(made) if isinstance(made, FloorDiv) else factor
     return factor
 
 

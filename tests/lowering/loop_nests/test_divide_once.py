@@ -8,7 +8,7 @@ import pytest
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int, symbol
+from fuser.ir.integers import FloorDiv, Int, Mod, symbol
 from fuser.ir.kernel import For, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
@@ -53,6 +53,30 @@ def test_offsets_stay(offset: Int) -> None:
 def test_offsets_that_keep_their_divisions(offset: Int) -> None:
     assert divide_once(offset, {K}) is offset
     assert divide_once((8 * A + K) % N, set()) is (8 * A + K) % N
+
+
+def test_the_image_of_an_element_takes_one_division() -> None:
+    """Not one by the width and another by the height, the second of which nothing could be said of."""
+    row = (8 * A + K + 1) // 61
+    made = divide_once((row + 5 * J) // 59, {K})
+    quotients = [f for f in _divisions(made) if isinstance(f, FloorDiv)]
+    assert [f.divisor.value for f in quotients] == [61 * 59]
+    assert all(K not in f.symbols for f in quotients)
+    for a in range(0, 10_000, 7):
+        for k in (0, 3, 7):
+            values = {A: a, K: k, J: a % 2}
+            assert made.evaluate(values) == ((8 * a + k + 1) // 61 + 5 * (a % 2)) // 59
+    far = symbol("far", 0, 2**30)
+    assert divide_once((row + far) // 59, {K}) is (row + far) // 59, "more than 32 bits"
+
+
+def _divisions(value: Int) -> list[Int]:
+    found: list[Int] = []
+    for monomial, _ in value.terms:
+        for factor in monomial:
+            if isinstance(factor, (FloorDiv, Mod)):
+                found += [factor, *_divisions(factor.numerator)]
+    return found
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (7, 13), (3, 257), (1, 300)])
