@@ -21,6 +21,7 @@ from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
+from fuser.codegen.trigonometric_functions import TRIGONOMETRIC_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
 from fuser.ir.cuda_spelling import device_names
 
@@ -310,6 +311,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **{name: _for_integers(text) for name, text in _INTEGERS.items()},
     **{name: _clean(text) for name, text in _FLOATS.items()},
     **{name: _clean(text) for name, text in FLOAT_FUNCTIONS.items()},
+    **{name: _clean(text) for name, text in TRIGONOMETRIC_FUNCTIONS.items()},
     **{name: _clean(text) for name, text in EXPONENTIALS.items()},
     **{name: _clean(text) for name, text in _TEMPLATES.items()},
     **{name: _clean(text) for name, text in UNALIGNED_FUNCTIONS.items()},

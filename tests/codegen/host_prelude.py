@@ -11,6 +11,7 @@ using std::copysign; using std::fmod; using std::pow; using std::fmax; using std
 #define __device__
 #define __shared__ static
 #define __forceinline__ static inline
+#define __noinline__ static
 static struct { unsigned x, y, z; } threadIdx = {0, 0, 0}, blockDim = {1, 1, 1};
 static void __syncthreads() {}
 #define __CUDA_ARCH__ 750
