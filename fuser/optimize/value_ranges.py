@@ -4,6 +4,7 @@
     exp(x), x <= 0; sigmoid(x)          from 0 to 1
     x - max(x)                          up to 0, if the maximum is over dims that it is broadcast along
     bool                                from 0 to 1
+    sum(exp(x - max(x)))                from 1 on, as one exponential that is computed with the maximum
 
 Elements may be nan whatever their range says. The ends are rounded as elements are, so that ranges hold for all float types.
 """
@@ -21,6 +22,7 @@ from fuser.ir.fusion import (
     Expand,
     Expr,
     ExpSum,
+    ExtentOp,
     Full,
     Fusion,
     Gather,
@@ -30,9 +32,11 @@ from fuser.ir.fusion import (
     Reshape,
     Resize,
     Scalar,
+    ScalarOp,
     Squeeze,
     Tensor,
     Val,
+    Welford,
     expr_inputs,
     expr_outputs,
 )
@@ -49,10 +53,22 @@ _FRACTION: Range = (0.0, 1.0)
 def value_ranges(fusion: Fusion) -> dict[Val, Range]:
     """The range of each tensor of which one is known."""
     found: dict[Val, Range] = {}
-    for expr in fusion.tensor_exprs:
-        result = _range_of(expr, found, fusion)
-        if result != UNKNOWN:
-            found.update(dict.fromkeys(expr_outputs(expr), result))
+    for expr in fusion.exprs:
+        match expr:
+            case ExtentOp():
+                found[expr.output] = _NEVER_NEGATIVE
+            case ScalarOp():
+                rule = _RULES.get(expr.op)
+                if rule is not None and expr.output.dtype.is_floating:
+                    found[expr.output] = rule(*(range_of(v, found) for v in expr.inputs))
+            case ExpSum():
+                found[expr.total] = (1.0, math.inf)
+            case Welford():
+                found[expr.m2] = _NEVER_NEGATIVE
+            case _:
+                result = _range_of(expr, found, fusion)
+                if result != UNKNOWN:
+                    found.update(dict.fromkeys(expr_outputs(expr), result))
     return found
 
 
@@ -60,7 +76,8 @@ def range_of(value: Val, found: Mapping[Val, Range]) -> Range:
     """That of a tensor or a constant."""
     if isinstance(value, Scalar):
         is_number = isinstance(value.value, bool | int | float) and not math.isnan(value.value)
-        return (float(value.value), float(value.value)) if is_number else UNKNOWN  # pyright: ignore[reportArgumentType]
+        number = (float(value.value), float(value.value)) if is_number else UNKNOWN  # pyright: ignore[reportArgumentType]
+        return found.get(value, number)
     if isinstance(value, Tensor) and value.dtype is DataType.Bool:
         return _FRACTION
     return found.get(value, UNKNOWN)
@@ -73,7 +90,7 @@ def _range_of(expr: Expr, found: Mapping[Val, Range], fusion: Fusion) -> Range:
         case Pointwise(op="mul", inputs=(a, b)) if a is b and expr.output.dtype.is_floating:
             return _NEVER_NEGATIVE
         case Pointwise(op=op):
-            rule = _RULES.get(op)
+            rule = _RULES.get(op.removeprefix("near_").removeprefix("coarse_"))
             if rule is None or not _keeps_order(expr):
                 return UNKNOWN
             # Condition, index and the like have ranges that their op's rule does not look at.
@@ -162,7 +179,7 @@ _RULES: dict[str, Callable[..., Range]] = {
     "relu": lambda x: (max(x[0], 0.0), max(x[1], 0.0)),
     "rsqrt": lambda x: _NEVER_NEGATIVE,
     "sigmoid": lambda x: _FRACTION,
-    "sqrt": lambda x: _NEVER_NEGATIVE,
+    "sqrt": lambda x: (math.sqrt(max(x[0], 0.0)), math.inf),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "tanh": lambda x: (-1.0, 1.0),
     "truediv": _quotient,

@@ -1,4 +1,4 @@
-"""Doubles that are divided by what a row has in common: where, and how exactly."""
+"""What is divided by what a row or column has in common: where, and how exactly."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.use_ranges import use_ranges
 
 Double, Float = DataType.Double, DataType.Float
@@ -80,6 +81,77 @@ def test_one_reciprocal_serves_a_row(define: Define) -> None:
 def test_others_stay(define: Define, dtype: DataType) -> None:
     fusion = fusion_of(define, dtype)
     assert common_divisors(fusion) is fusion
+
+
+def of_columns(define: Define) -> Fusion:
+    """The optimized fusion of `define(fd, x, x)`, of a matrix of Floats."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Float)
+        fd.add_output(define(fd, x, x))
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+def _standardized(fd: Any, x: Any, _: Any) -> Any:
+    variance, mean = fd.ops.var_mean(x, [0], 0, True)
+    return (x - mean) / (fd.ops.sqrt(variance) + 1e-6)
+
+
+FLOATS: dict[str, Define] = {
+    "a deviation": _standardized,
+    "an extent of values": lambda fd, x, _: (
+        x / fd.ops.maximum(fd.ops.max(x, [0], True) - fd.ops.min(x, [0], True), 1e-6)
+    ),
+    "a norm": lambda fd, x, _: x / fd.ops.sqrt(fd.ops.sum(x * x, [1], True) + 1e-12),
+    "a softmax": lambda fd, x, _: _softmax(fd, x, _),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats_are_multiplied_by_the_reciprocal_of_no_tiny_number(name: str) -> None:
+    fusion = of_columns(FLOATS[name])
+    (reciprocal,) = (e for e in fusion.exprs if isinstance(e, Pointwise) and e.op == "near_truediv")
+    assert getattr(reciprocal.inputs[0], "value", None) == 1.0
+    assert ops(fusion)[-1] == "mul"
+    assert common_divisors(fusion) is fusion
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda fd, x, _: x / fd.ops.sum(x, [0], True),
+        lambda fd, x, _: x / fd.ops.sqrt(fd.ops.sum(x * x, [0], True)),
+        lambda fd, x, _: x / (fd.ops.sqrt(fd.ops.sum(x * x, [0], True)) + 1e-40),
+        lambda fd, x, _: x / (fd.ops.abs(x) + 1.0),
+        lambda fd, x, _: fd.ops.round(x / (fd.ops.max(fd.ops.abs(x), [0], True) + 1.0)),
+    ],
+    ids=["any number", "maybe 0", "maybe tiny", "a divisor each", "a rounding"],
+)
+def test_other_floats_stay(define: Define) -> None:
+    assert [op for op in ops(of_columns(define)) if op in ("mul", "truediv", "near_truediv")][-1] != "mul"
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats_are_divided_on_the_simulator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Float)
+        fd.add_output(FLOATS[name](fd, x, x))
+    assert fd.fusion is not None
+    values = np.random.default_rng(3).standard_normal((60, 40)).astype(np.float32) * np.logspace(-6, 6, 40).astype(
+        np.float32
+    )
+    values[:, 3], values[:, 4] = 7.0, 0.0
+    (found,) = fd.execute([values])
+    (plain,) = evaluate_fusion(fd.fusion.ir_fusion, [values])
+    # Means and norms are summed in another order.
+    np.testing.assert_allclose(found, plain, rtol=2.0**-20, atol=2.0**-18)
+    values[5, 7], values[6, 8] = np.inf, np.nan
+    with np.errstate(all="ignore"):
+        (found,) = fd.execute([values])
+        (plain,) = evaluate_fusion(fd.fusion.ir_fusion, [values])
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(plain))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(plain))
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:

@@ -98,7 +98,11 @@ def test_passes_keep_the_values() -> None:
         optimized = optimize_fusion(fusion, lambda name, text: None)
         inputs = c.inputs(RAGGED)
         for before, after in zip(evaluate_fusion(fusion, inputs), evaluate_fusion(optimized, inputs), strict=True):
-            np.testing.assert_array_equal(before, after, err_msg=c.name)
+            if any(getattr(e, "op", "") == "near_truediv" for e in optimized.exprs):
+                # A product with a rounded reciprocal, for a quotient.
+                np.testing.assert_allclose(before, after, rtol=2.0**-22, err_msg=c.name)
+            else:
+                np.testing.assert_array_equal(before, after, err_msg=c.name)
 
 
 def test_outputs_take_the_order_of_their_reference() -> None:
