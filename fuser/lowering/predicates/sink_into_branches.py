@@ -22,7 +22,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.op_instructions import op_instructions
 
@@ -34,11 +34,16 @@ def sink_into_branches(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The body with values computed in the branches that need them."""
     if not any(map(_is_choice, walk(body))):
         return body
+    return _Sink(*_accesses(body)).sunk(body, frozenset())
+
+
+def _accesses(body: Sequence[Stmt]) -> tuple[Counter[Buffer], Counter[Buffer]]:
+    """How many statements read and write each buffer."""
     reads, writes = Counter[Buffer](), Counter[Buffer]()
-    for stmt in walk(body):
+    for stmt in walk(tuple(body)):
         reads.update({b for b, _ in stmt_reads(stmt)})
         writes.update({b for b, _ in stmt_writes(stmt)})
-    return _Sink(reads, writes).sunk(body, frozenset())
+    return reads, writes
 
 
 def _is_choice(stmt: Stmt) -> bool:
@@ -46,7 +51,8 @@ def _is_choice(stmt: Stmt) -> bool:
 
 
 class _Sink:
-    """The pass, with how many statements of the kernel read and write each buffer."""
+    """The pass, with how many statements read and write each buffer: of the kernel, or of the list that allocates it. Of an
+    unswitched loop there are two, and each allocates the buffers that are its own."""
 
     def __init__(self, reads: Counter[Buffer], writes: Counter[Buffer]) -> None:
         self.reads, self.writes = reads, writes
@@ -54,6 +60,10 @@ class _Sink:
     def sunk(self, body: Sequence[Stmt], counters: Set[Symbol]) -> tuple[Stmt, ...]:
         """A list of statements. `counters`: of the unrolled loops around it."""
         stmts = list(body)
+        own = {s.buffer for s in stmts if isinstance(s, Allocate)}
+        if own:
+            for all_of_kernel, here in zip((self.reads, self.writes), _accesses(stmts), strict=True):
+                all_of_kernel.update({b: here[b] - all_of_kernel[b] for b in own})
         at = len(stmts) - 1
         while at >= 0:
             stmt = stmts[at]

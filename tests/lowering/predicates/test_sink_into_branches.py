@@ -11,7 +11,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
 from fuser.ir.integers import Int, const, less, symbol
-from fuser.ir.kernel import Buffer, Call, For, If, Load, Role, Stmt, Store, Value
+from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Load, Role, Stmt, Store, Value
 from fuser.lowering.predicates.sink_into_branches import sink_into_branches
 from tests.frontend.building import evaluate
 
@@ -34,7 +34,7 @@ def choice(then: Sequence[Stmt], orelse: Sequence[Stmt], at: Int = INDEX) -> If:
 
 
 def test_each_branch_has_what_it_needs() -> None:
-    first, second = store(A, of("sigmoid", X)), store(B, of("erf", Y))
+    first, second = store(A, of("log", X)), store(B, of("erf", Y))
     (found,) = sink_into_branches((first, second, choice([store(Z, A)], [store(Z, B)])))
     assert isinstance(found, If)
     assert found.then[0] is first
@@ -42,7 +42,7 @@ def test_each_branch_has_what_it_needs() -> None:
 
 
 def test_chains_sink_as_a_whole_into_nested_branches() -> None:
-    steps = store(A, of("neg", X)), store(B, of("sigmoid", A)), store(C, of("neg", B))
+    steps = store(A, of("neg", X)), store(B, of("log", A)), store(C, of("neg", B))
     nested = choice([store(Z, C)], [store(Z, Y)], INDEX + 2)
     (found,) = sink_into_branches((*steps, choice([store(Z, X)], [nested])))
     assert isinstance(found, If)
@@ -55,21 +55,38 @@ def test_chains_sink_as_a_whole_into_nested_branches() -> None:
     "stays",
     [
         (store(A, of("add", X, Y)), choice([store(Z, A)], [store(Z, X)])),  # as cheap as a branch
-        (store(A, of("sigmoid", X)), choice([store(Z, A)], [store(Y, A)])),  # both need it
-        (store(A, of("sigmoid", X)), choice([store(Z, A)], [store(Z, X)]), store(Y, A)),  # needed behind the test
-        (store(A, of("sigmoid", G)), choice([store(Z, A)], [store(Z, X)])),  # a load
-        (store(A, of("sigmoid", X)), store(X, Y), choice([store(Z, A)], [store(Z, Y)])),  # of what changes
-        (store(G, of("sigmoid", X)), choice([store(Z, G)], [store(Z, Y)])),  # others may see it
-        (store(A, of("sigmoid", X)), If(less(INDEX, const(4)), (store(Z, A),), (), Role.predicate)),  # one branch
-        (store(A, of("sigmoid", X)), store(A, Y), choice([store(Z, A)], [store(Z, X)])),  # stored twice
+        (store(A, of("log", X)), choice([store(Z, A)], [store(Y, A)])),  # both need it
+        (store(A, of("log", X)), choice([store(Z, A)], [store(Z, X)]), store(Y, A)),  # needed behind the test
+        (store(A, of("log", G)), choice([store(Z, A)], [store(Z, X)])),  # a load
+        (store(A, of("log", X)), store(X, Y), choice([store(Z, A)], [store(Z, Y)])),  # of what changes
+        (store(G, of("log", X)), choice([store(Z, G)], [store(Z, Y)])),  # others may see it
+        (store(A, of("log", X)), If(less(INDEX, const(4)), (store(Z, A),), (), Role.predicate)),  # one branch
+        (store(A, of("log", X)), store(A, Y), choice([store(Z, A)], [store(Z, X)])),  # stored twice
     ],
 )
 def test_what_stays(stays: tuple[Stmt, ...]) -> None:
     assert sink_into_branches(stays) == stays
 
 
+def test_both_versions_of_an_unswitched_loop_have_buffers_of_their_own() -> None:
+    def version() -> tuple[Stmt, ...]:
+        return Allocate(A), store(A, of("log", X)), choice([store(Z, A)], [store(Z, Y)])
+
+    (found,) = sink_into_branches((If(less(J, const(4)), version(), version(), Role.unswitch),))
+    assert isinstance(found, If)
+    for body in (found.then, found.orelse):
+        _, chosen = body
+        assert isinstance(chosen, If)
+        assert len(chosen.then) == 2
+    # One of them reads it behind the test.
+    both = If(less(J, const(4)), version(), (*version(), store(Y, A)), Role.unswitch)
+    (found,) = sink_into_branches((both,))
+    assert isinstance(found, If)
+    assert [len(found.then), len(found.orelse)] == [2, 4]
+
+
 def test_tests_of_counters_are_known_when_the_text_is_compiled() -> None:
-    inside = store(A, of("sigmoid", X, at=J), J), choice([store(Z, A, J)], [store(Z, Y, J)], J)
+    inside = store(A, of("log", X, at=J), J), choice([store(Z, A, J)], [store(Z, Y, J)], J)
     unrolled = For(J, const(0), const(8), const(1), inside, unroll=True)
     assert sink_into_branches((unrolled,)) == (unrolled,)
     (found,) = sink_into_branches((For(J, const(0), const(8), const(1), inside),))
