@@ -350,6 +350,14 @@ INLINE float fuser_coarse_exp_of_negative(float x) {
   return fmaf(p, fmaf(e, -0x1.62e43p-1f, y), p);
 }
 """,
+    # For x >= 0 and nan. Below 2**-7 it is x - x**2 / 2 within 2**-15.5, above the logarithm of the rounded sum, which is off
+    # by 2**-22 beside 2**-7.
+    "fuser_coarse_log1p": """
+INLINE float fuser_coarse_log1p(float x) {
+  float large = fuser_log2_approx(x + 1.0f) * 0x1.62e43p-1f;
+  return x < 0x1p-7f ? fmaf(x * -0.5f, x, x) : large;
+}
+""",
     # 2**-64 / (2**-64 + 2**-64 exp(-x)): the sum stays below 2**126, where its reciprocal would be flushed, until the result is
     # 2**-190. k = 7 for results above 2**-64, 8 below.
     "fuser_coarse_sigmoid": """

@@ -14,6 +14,8 @@ is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9. coarse_ex
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fuser.ir import numpy_functions as npf
@@ -31,11 +33,13 @@ class ApproximateOp:
 
     error       largest relative error of the result, for operands without an error
     definition  what it stands for, as calls of `fd.ops`, `{0}` for the operands
+    least       the smallest operand that it is for
     """
 
     row: PointwiseOp
     error: float
     definition: str
+    least: float = -math.inf
 
 
 _NEGATIVE = Samples(-80.0, 0.0, specials=False)
@@ -61,7 +65,13 @@ def _times_reciprocal(dtype: DataType, divisor: float) -> CudaSpelling | None:
 
 
 def _approximate(
-    op: str, template: str, error: float, *, constant: ConstantRule | None = None, prefix: str = COARSE_FORM
+    op: str,
+    template: str,
+    error: float,
+    *,
+    constant: ConstantRule | None = None,
+    prefix: str = COARSE_FORM,
+    least: float = -math.inf,
 ) -> ApproximateOp:
     """An approximate form of the op `op`."""
     exact = POINTWISE[op]
@@ -74,12 +84,12 @@ def _approximate(
         _text(template),
         kinds="f",
         ulp=(error * 2.0**24, 0.0),
-        samples=exact.samples,
+        samples=exact.samples if least < 0 else (Samples(0.0, 50.0, specials=False),),
         parameters=exact.parameters,
         constant=constant,
     )
     operands = ", ".join(f"{{{i}}}" for i in range(exact.arity))
-    return ApproximateOp(row, error, f"{op}({operands})")
+    return ApproximateOp(row, error, f"{op}({operands})", least)
 
 
 def _one_plus_tanh(x: Array) -> Array:
@@ -125,6 +135,7 @@ APPROXIMATE: dict[str, ApproximateOp] = {
     op.row.name: op
     for op in (
         _approximate("exp", "fuser_coarse_exp({0})", 2.0**-16),
+        _approximate("log1p", "fuser_coarse_log1p({0})", 2.0**-15, least=0.0),
         _approximate("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
         _approximate("silu", "fuser_coarse_silu({0})", 2.0**-16),
         _approximate("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),

@@ -18,6 +18,7 @@ _INSTRUCTIONS: dict[str, tuple[int, int]] = {
     "atan": (18, 51),
     "atan2": (63, 127),
     "atanh": (39, 164),
+    "coarse_log1p": (7, 7),
     "cos": (24, 51),
     "cosh": (21, 59),
     "div": (6, 23),

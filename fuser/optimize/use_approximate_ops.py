@@ -9,7 +9,8 @@ approximate form (`ir/approximate_ops.py`) where that form's error fits.
     a 16-bit output       a quarter of its unit in the last place, at least: its rounding adds half a unit
     a 16-bit tensor that is computed with
                           4 units of a float: a rounding that goes the other way shows in what follows, and should be rare
-    products, quotients, roots, magnitudes, selections, maxima, and sums of numbers that are never negative
+    products, quotients, roots, magnitudes, selections, maxima, sums of numbers that are never negative, and functions that
+    no relative error grows in, as tanh
                           pass on what is allowed their results, products half of it to each factor
     terms exp(x - max(x)) of a sum over what the maximum is of
                           what a few units of a float change: the sum is 1 or more, so it does not matter how small terms are
@@ -50,6 +51,8 @@ _ROUNDED_ERROR = 2.0**-21
 
 # Results with a relative error no larger than the operands' (roots: half of it), and results that are operands.
 _PASSING = frozenset(("neg", "abs", "sqrt", "rsqrt", "relu", "maximum", "minimum", "where", *COPIES))
+_DAMPING = frozenset(("asinh", "atan", "erf", "tanh"))
+"""Functions f with |x f'(x)| <= |f(x)|: results have a relative error no larger than the operand's. So is log1p from 0 on."""
 _PRODUCTS = frozenset(("mul", "div", "truediv", "reciprocal"))
 _WHOLE = frozenset(("ceil", "floor", "fmod", "frac", "remainder", "round", "trunc"))
 _EXACT_ON_16_BITS = frozenset(("neg", "abs", "relu", "maximum", "minimum", "where", *COPIES))
@@ -57,21 +60,25 @@ _EXACT_ON_16_BITS = frozenset(("neg", "abs", "relu", "maximum", "minimum", "wher
 
 def use_approximate_ops(fusion: Fusion) -> Fusion:
     """The same outputs, to within their dtypes' last places."""
-    allowed = _allowed_errors(fusion) if any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors) else {}
+    ranges = value_ranges(fusion)
+    allowed = _allowed_errors(fusion, ranges) if any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors) else {}
     compared = _compared(fusion)
     replaced: dict[Expr, Pointwise] = {}
     for expr in fusion.exprs:
         if isinstance(expr, Pointwise):
-            coarse = _approximate_form(expr, allowed.get(expr.output, 0.0), expr.output in compared, fusion)
-            if coarse is not None:
-                replaced[expr] = coarse
+            found = _approximate_form(expr, allowed.get(expr.output, 0.0), fusion)
+            near = f"{NEAR}_{expr.op}"
+            if found is None and near in APPROXIMATE and expr.output not in compared and _computes_in_float(expr):
+                found = Pointwise(near, expr.inputs, expr.output)
+            if found is not None and range_of(found.inputs[0], ranges)[0] >= APPROXIMATE[found.op].least:
+                replaced[expr] = found
     if not replaced:
         return fusion
     return _without_unused(fusion, [replaced.get(e, e) for e in fusion.exprs])
 
 
-def _approximate_form(expr: Pointwise, allowed: float, is_compared: bool, fusion: Fusion) -> Pointwise | None:
-    """The approximate op that computes the same with an error of at most `allowed`, or with one that only comparisons tell."""
+def _approximate_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise | None:
+    """The approximate op that computes the same with an error of at most `allowed`."""
     if not _computes_in_float(expr):
         return None
     if expr.op == "add":
@@ -83,8 +90,7 @@ def _approximate_form(expr: Pointwise, allowed: float, is_compared: bool, fusion
         return Pointwise(name, inputs, expr.output)
     if expr.op == "exp" and _is_term_beside_one(expr, fusion):
         return Pointwise("coarse_exp_of_negative", expr.inputs, expr.output)
-    near = f"{NEAR}_{expr.op}"
-    return Pointwise(near, expr.inputs, expr.output) if near in APPROXIMATE and not is_compared else None
+    return None
 
 
 def _compared(fusion: Fusion) -> set[Val]:
@@ -143,9 +149,8 @@ def _without_unused(fusion: Fusion, exprs: list[Expr]) -> Fusion:
     return Fusion(fusion.inputs, kept, fusion.outputs, fusion.constraints, fusion.extent_scalars)
 
 
-def _allowed_errors(fusion: Fusion) -> dict[Tensor, float]:
+def _allowed_errors(fusion: Fusion, ranges: Mapping[Val, Range]) -> dict[Tensor, float]:
     """The largest relative error that each tensor may have; 0 for those that are not listed."""
-    ranges = value_ranges(fusion)
     outputs = set(fusion.output_tensors)
     allowed: dict[Tensor, float] = {t: _OUTPUT_ERROR.get(t.dtype, 0.0) for t in outputs}
     for expr in reversed(fusion.tensor_exprs):
@@ -189,8 +194,10 @@ def _asked_of(expr: Expr, operand: Tensor, limit: float, ranges: Mapping[Val, Ra
 def _asked_by_op(expr: Pointwise, limit: float, ranges: Mapping[Val, Range]) -> float:
     if expr.op in _PRODUCTS:
         return limit / 2
-    if expr.op in _PASSING:
+    if expr.op in _PASSING or expr.op in _DAMPING:
         return limit
+    if expr.op == "log1p":
+        return limit if range_of(expr.inputs[0], ranges)[0] >= 0 else 0.0
     if expr.op == "add":
         return limit if all(range_of(v, ranges)[0] >= 0 for v in expr.inputs) else 0.0
     return 0.0

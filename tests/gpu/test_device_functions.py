@@ -95,6 +95,7 @@ def test_error_over_all_floats(name: str, fma: bool) -> None:
 _COARSE = {
     "coarse_exp_of_negative": "exp(x)",
     "coarse_exp": "exp(x)",
+    "coarse_log1p": "log1p(x)",
     "coarse_sigmoid": _DOUBLE["sigmoid"],
     "coarse_silu": _DOUBLE["silu"],
     "coarse_reciprocal": _DOUBLE["reciprocal"],
@@ -133,11 +134,15 @@ def test_relative_error_of_coarse_functions_over_all_floats(name: str, fma: bool
     spelling = op.row.cuda(DataType.Float).apply("x")
     check = _CHECK[_CHECK.index("__device__ double reference") :]
     source = "\n".join(function_closure(device_names(spelling))) + _CHECK_COARSE + check
+    # What is for numbers below 0, or from 0 on, is not asked for others.
+    if name.endswith("negative"):
+        spelling = f"x > 0.0f ? expf(x) : {spelling}"
+    if op.least == 0:
+        spelling = f"x < 0.0f ? log1pf(x) : {spelling}"
     for key, text in (
         ("ABSOLUTE", _ABSOLUTE.get(name, "0x1p-142")),
         ("REFERENCE", _COARSE[name]),
-        # What is for numbers below 0 is not asked for others.
-        ("SPELLING", f"x > 0.0f ? expf(x) : {spelling}" if name.endswith("negative") else spelling),
+        ("SPELLING", spelling),
     ):
         source = source.replace(key, text)
     kernel = RtcKernel(source, "check").compile(() if fma else ("--fmad=false",))

@@ -69,7 +69,7 @@ EXACT: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a scan": lambda fd, x, y: fd.ops.cast(fd.ops.cumsum(fd.ops.exp(x), 1), BFloat16),
     "a comparison": lambda fd, x, y: fd.ops.gt(fd.ops.exp(x), y),
     "a logarithm": lambda fd, x, y: fd.ops.cast(fd.ops.log(fd.ops.exp(x)), BFloat16),
-    "an exponential": lambda fd, x, y: fd.ops.cast(fd.ops.tanh(fd.ops.exp(x)), BFloat16),
+    "an exponential": lambda fd, x, y: fd.ops.cast(fd.ops.cosh(fd.ops.exp(x)), BFloat16),
     "a rounding that is computed with": lambda fd, x, y: fd.ops.cast(
         fd.ops.add(fd.ops.cast(fd.ops.exp(x), BFloat16), y), BFloat16
     ),
@@ -114,6 +114,15 @@ COARSENED: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
         ["coarse_exp", "add", "coarse_truediv"],
     ),
     "reciprocal": (lambda fd, x, y: fd.ops.cast(fd.ops.reciprocal(x), Half), ["coarse_reciprocal"]),
+    "a softplus": (lambda fd, x, y: fd.ops.cast(fd.ops.log1p(fd.ops.exp(x)), Half), ["coarse_exp", "coarse_log1p"]),
+    "a mish": (
+        lambda fd, x, y: fd.ops.cast(fd.ops.mul(x, fd.ops.tanh(fd.ops.log1p(fd.ops.exp(x)))), BFloat16),
+        ["coarse_exp", "coarse_log1p", "tanh", "mul"],
+    ),
+    "a logarithm from below 1 on": (
+        lambda fd, x, y: fd.ops.cast(fd.ops.log1p(fd.ops.neg(fd.ops.sigmoid(x)) * fd.ops.sqrt(y)), Half),
+        ["sigmoid", "neg", "near_sqrt", "mul", "log1p"],
+    ),
     # The few units of a float that a quotient may be off are allowed even where more is computed.
     "rounded between": (
         lambda fd, x, y: fd.ops.cast(fd.ops.sub(fd.ops.cast(fd.ops.div(x, y), BFloat16), y), BFloat16),
