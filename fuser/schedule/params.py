@@ -99,7 +99,7 @@ class TransposeParams:
     via_shared      arguments that lie along M: they pass through shared memory
     block_threads   threads of a block
     grid_axes       axes of the grid that blocks are counted along, at most: one where y and z cannot count so many
-    raster_along_m  blocks that follow one another are neighbours along M, not N
+    block_order     M, 0, and N, 1, in the order in which blocks are counted, slowest first
     access          where the accesses along N begin
     reasons         why, in words
     """
@@ -113,7 +113,7 @@ class TransposeParams:
     via_shared: tuple[str, ...]
     block_threads: int
     grid_axes: int = 3
-    raster_along_m: bool = False
+    block_order: tuple[int, int] = (0, 1)
     access: Aligned | Peeled = Aligned()
     reasons: Sequence[str] = field(default=(), compare=False)
 
@@ -132,7 +132,7 @@ class ReductionParams:
     unroll         accesses of a thread along the reduced axes that are issued before the first is used
     block_outer    threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of
                    their own; 0: all reduced dims are one axis
-    unroll_outer   those accesses are along that axis
+    unroll_outer   the same along that axis; of the two one is 1
     run_dims       with `block_outer`: how many of the fastest reduced dims threads of x walk along, as those are
                    neighbours in memory; 0: all up to the first kept one
     grid_along     with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the
@@ -152,13 +152,18 @@ class ReductionParams:
     grid_reduce: int
     unroll: int = 1
     block_outer: int = 0
-    unroll_outer: bool = False
+    unroll_outer: int = 1
     run_dims: int = 0
     grid_along: bool = False
     access: Access = Aligned()
     cluster: bool = False
     streaming: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
+
+    @property
+    def in_flight(self) -> int:
+        """Accesses of a thread that are issued before the first is used."""
+        return self.unroll * self.unroll_outer
 
 
 @record

@@ -166,7 +166,7 @@ def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[Transpos
 
 
 def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:
-    yield from _halves_and_doubles(params, "unroll", most=16)
+    yield from _halves_and_doubles(params, "unroll" if params.unroll_outer == 1 else "unroll_outer", most=16)
     if params.cluster:
         # So many threads and blocks are there at once as those that wait for one another need.
         return

@@ -67,7 +67,7 @@ def choose_kernel_split(
         if params.kept_iterations or sizes.read <= device.l2_bytes:
             return None
         # What resident blocks have on its way is all that memory has to do. Blocks that need not be resident are more.
-        each = loops.unroll * sizes.access(lanes) / latencies.dram_loaded_ns
+        each = loops.in_flight * sizes.access(lanes) / latencies.dram_loaded_ns
         resident = min(blocks, device.sm_count)
         one = moved / min(rate, resident * loops.block_reduce * loops.block_iterate * each)
         reading = min(rate, device.sm_count * THREADS_OF_SM * each)

@@ -107,7 +107,7 @@ def schedule_reduction(
         near = held if blocks else held & _behind_reductions(builder)
         limits = [(n, around) for n in sorted(near)]
     apart = held.difference(n for n, _ in limits)
-    if params.unroll > 1:
+    if params.in_flight > 1:
         # All loads of a step stand before the first use: they are kept outside the unrolled loop.
         limits += [(n, builder.common_loops(n, partial.get(name, name), steps.unrolled)) for n in loads]
     builder.inline_most([n for n in names if n not in apart or n in loads], limits)
@@ -130,7 +130,7 @@ def _split_partials(builder: ScheduleBuilder, params: ReductionParams, steps: _S
             continue
         if params.inner and params.vector > 1:
             name = _first(builder.rfactor(name, list(steps.serial)))
-        if isinstance(e, Welford) and params.unroll > 1:
+        if isinstance(e, Welford) and params.in_flight > 1:
             name = _first(builder.rfactor(name, [steps.unrolled]))
         made[result] = name
     return made
@@ -209,8 +209,8 @@ def _transform(
         builder.split(name, at, params.block_outer)
         serial.append(at)
         types.append((at + 1, ParallelType.block_y))
-        if params.unroll > 1 and params.unroll_outer:
-            builder.split(name, at, params.unroll)
+        if params.unroll_outer > 1:
+            builder.split(name, at, params.unroll_outer)
             builder.reorder(name, {at + 1: at + 2})
             unrolled = at + 2
             types[-1] = (at + 1, ParallelType.block_y)
@@ -224,7 +224,7 @@ def _transform(
         builder.reorder(name, {at + 1: at + 2})
     serial.append(at)
     types.append((at + 1, along))
-    if params.unroll > 1:
+    if params.in_flight > 1:
         # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
         types.append((at + 2, unrolled_as))
         serial.append(at + 2)

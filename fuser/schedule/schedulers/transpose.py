@@ -161,7 +161,7 @@ class TransposeScheduler:
         counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
         batch = math.prod(sizes[g] for part in sides.batch for g in part)
         # Blocks that run at once are neighbours along both runs then: lines that two tiles share are fetched once.
-        across = counts[0] < counts[1] and counts[1] > _CONCURRENT * device.sm_count
+        block_order = (1, 0) if counts[0] < counts[1] and counts[1] > _CONCURRENT * device.sm_count else (0, 1)
         return TransposeParams(
             order=order,
             merged_dims=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
@@ -171,8 +171,8 @@ class TransposeScheduler:
             vector_widths=tuple((n, w) for n, w in chosen.items() if w > 1),
             via_shared=tuple(a.name for a in sides.staged),
             block_threads=threads,
-            grid_axes=1 if max(batch, counts[across]) > GRID_LIMIT else 3,
-            raster_along_m=across,
+            grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
+            block_order=block_order,
             access=Aligned() if peeled is None else peeled,
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "

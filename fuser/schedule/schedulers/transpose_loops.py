@@ -93,7 +93,7 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
     builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
     builder.split(name, m, params.tile[0])
     builder.reorder(name, {m + 1: m + 2})
-    if params.raster_along_m:
+    if params.block_order != (0, 1):
         builder.reorder(name, {m: m + 1})
     for side, at in ((1, m + 3), (0, m + 2)):
         is_cut = side * cut

@@ -328,8 +328,8 @@ def test_forced_parameters(size: tuple[int, int], dtype: DataType) -> None:
         plain = replace(
             params, tile=tile, block_threads=threads, vectors=(1, 1), tile_threads=(32, 32), vector_widths=()
         )
-        for across in (False, True):
-            scheduled = TransposeScheduler().apply(fusion, replace(plain, raster_along_m=across))
+        for block_order in ((0, 1), (1, 0)):
+            scheduled = TransposeScheduler().apply(fusion, replace(plain, block_order=block_order))
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
             (out,) = simulate(lowered, [x, y], seed=1).check().values()
             np.testing.assert_array_equal(out, x.T + y)
@@ -356,8 +356,8 @@ def test_rows_cut_where_the_output_is_aligned(size: tuple[int, int], dtype: Data
             vector_widths=(("t1", vector), (out, vector)),
             access=Peeled(out),
         )
-        for across in (False, True):
-            scheduled = TransposeScheduler().apply(fusion, replace(cut, raster_along_m=across))
+        for block_order in ((0, 1), (1, 0)):
+            scheduled = TransposeScheduler().apply(fusion, replace(cut, block_order=block_order))
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
             (found,) = simulate(lowered, [x, y], seed=1).check().values()
             np.testing.assert_array_equal(found, x.T + y)
