@@ -14,10 +14,10 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "cost/estimate.py": {
         "power": "LIMITS",
-        "share": "OWN_TRANSFER - ROUNDING",
+        "share": "OWN_TRANSFER - CLOSE ROUNDING",
     },
     "cost/gradient_work.py": {
-        "share": "INDEPENDENT CO_RESIDENT CLOSE",
+        "share": "INDEPENDENT CO_RESIDENT",
         "cycles": "COLUMN",
     },
     "cost/pointwise_mappings.py": {
@@ -35,7 +35,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/reduction_mappings.py": {
         "instructions": "CUT",
         "exchanges": "CLUSTER_EXCHANGE COUNTED",
-        "share": "EVEN_EDGES CLOSE BUSY",
+        "share": "EVEN_EDGES BUSY",
         "elements": "MOST_REMEMBERED",
     },
     "cost/reduction_space.py": {
@@ -57,9 +57,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "tuning_candidates.py": {
         "elements": "-",
-    },
-    "schedulers/inner_persistent.py": {
-        "share": "CLOSE",
     },
     "schedulers/chained_reduction.py": {
         "threads": "MOST_BLOCKS STREAMED_BLOCKS",

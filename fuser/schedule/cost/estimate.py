@@ -26,6 +26,12 @@ from fuser.records import record
 LIMITS = 3.0
 """Power in which limits are added: with one they would follow one another, with infinity all but the largest would be free."""
 
+CLOSE = 1.03
+"""Times so close to the least that estimates do not tell them apart."""
+
+MOST_EXPLAINED = 5
+"""Mappings that `explain` shows."""
+
 ROUNDING = 1e-8
 """Part of a time by which bounds are lower than what is proved: sums in another order differ by less, as do waves that are not
 counted."""
@@ -134,6 +140,11 @@ def total_time(work: Work, device: DeviceInfo) -> float:
     """The microseconds of `estimate`: what mappings are ranked by."""
     places = _places(work, device)
     return device.launch + _limits(work, device, places, *_last_waves(work, places)).total
+
+
+def close_to(time: float, device: DeviceInfo) -> float:
+    """Up to which time estimates do not tell mappings from one that takes so long."""
+    return device.launch + (time - device.launch) * CLOSE
 
 
 def least_time(work: Work, device: DeviceInfo, longer: float) -> float:

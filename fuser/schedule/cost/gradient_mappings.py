@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.ir.device_info import REGISTER_BYTES, WARP, DeviceInfo
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cost.gradient_space import GradientSpace, size_registers
 from fuser.schedule.cost.instruction_cache import elements_in_cache
@@ -101,9 +101,9 @@ def registers_of(space: GradientSpace, m: GradientMapping) -> int:
     if m.in_shared:
         return held + kept + TEMPORARIES + (2 * b if v == 1 and space.is_double else 0)
     # Rows that are worked on at once lie there as they are computed with, not as they come.
-    sizes = space.read_sizes if m.rows == 1 else tuple(max(4, size) for size in space.read_sizes)
-    rows = m.rows * size_registers(sizes, v) + (m.rows * size_registers(space.read_sizes, v) if m.ahead else 0)
-    return held + b * (kept + rows) + (TEMPORARIES if m.side_by_side > 1 else 0)
+    rows = size_registers(space.read_sizes, v, 1 if m.rows == 1 else REGISTER_BYTES)
+    rows += size_registers(space.read_sizes, v) if m.ahead else 0
+    return held + b * (kept + m.rows * rows) + (TEMPORARIES if m.side_by_side > 1 else 0)
 
 
 def _placed(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> GradientMapping | None:

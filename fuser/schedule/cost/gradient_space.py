@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
 from functools import lru_cache
 
+from fuser.ir.device_info import REGISTER_BYTES
 from fuser.ir.fusion import (
     Fusion,
     Welford,
@@ -82,9 +82,10 @@ class GradientSpace:
     is_double: bool = False
 
 
-def size_registers(sizes: Iterable[int], vector: int) -> int:
-    """Registers of an access to tensors whose elements have these `sizes` in bytes."""
-    return sum(-(-vector * size // 4) for size in sizes)
+@lru_cache(maxsize=1024)
+def size_registers(sizes: tuple[int, ...], vector: int, least: int = 1) -> int:
+    """Registers of an access to tensors whose elements have these `sizes` in bytes, or take `least` bytes of a register."""
+    return sum(-(-vector * max(least, size) // REGISTER_BYTES) for size in sizes)
 
 
 @memoized

@@ -29,8 +29,9 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import OWN_TRANSFER, Work, estimate, total_time
+from fuser.schedule.cost.estimate import MOST_EXPLAINED, OWN_TRANSFER, Work, close_to, estimate, total_time
 from fuser.schedule.cost.gradient_mappings import (
+    BLOCKS_OF_ROWS,
     CLUSTER,
     STATISTICS,
     SUMS,
@@ -51,10 +52,8 @@ AHEAD = 0.5
 """Of the time that rows take to come, what is left where they are loaded while blocks wait for one another."""
 CO_RESIDENT = 0.88
 """Of the memory's rate, what two kernels move that run side by side."""
-CLOSE = 1.02
-"""Times so close to the least that estimates do not tell them apart."""
-MOST_EXPLAINED = 5
-"""Mappings that `explain` shows."""
+PLACES, MANY_TRIPS = 4, 16
+"""Blocks of an SM, or rows of a thread, that are many; and trips that are."""
 MOST_REMEMBERED = 1024
 """Spaces whose best mappings are kept."""
 
@@ -160,6 +159,12 @@ def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
     )
 
 
+def many_rows(space: GradientSpace, device: DeviceInfo) -> int:
+    """Rows from which on all mappings make so many trips that more rows change no choice."""
+    of_trip = PLACES * max(1, BLOCKS_OF_ROWS[-1] * space.vector // space.length) * device.sm_count
+    return 1 << (MANY_TRIPS * of_trip).bit_length()
+
+
 @lru_cache(maxsize=MOST_REMEMBERED)
 def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[float, GradientMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
@@ -168,8 +173,7 @@ def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[fl
     """
     times = [(total_time(work_of(space, m, device), device), m) for m in gradient_mappings(space, device)]
     times.sort(key=operator.itemgetter(0))
-    limit = device.launch + (times[0][0] - device.launch) * CLOSE if times else 0.0
-    close = (timed for timed in times if timed[0] <= limit)
+    close = (timed for timed in times if timed[0] <= close_to(times[0][0], device))
     best = min(close, key=lambda timed: (-timed[1].vector, timed[1].registers, timed[1]), default=None)
     return () if best is None else (best, *(timed for timed in times if timed is not best))
 

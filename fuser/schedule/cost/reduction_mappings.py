@@ -30,7 +30,7 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import Work, estimate, least_time, total_time
+from fuser.schedule.cost.estimate import MOST_EXPLAINED, Work, close_to, estimate, least_time, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
@@ -128,12 +128,8 @@ def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]
     return along, 1, outer
 
 
-CLOSE = 1.03
-"""Times so close to the least that estimates do not tell them apart."""
 BUSY = 0.9
 """Of the SMs, how many have a block where none should be idle."""
-MOST_EXPLAINED = 5
-"""Mappings that `explain` shows."""
 MOST_REMEMBERED = 4096
 """Reductions whose best mappings are kept."""
 
@@ -154,20 +150,15 @@ def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, Re
         for m in _with_unrolls(space, single, device):
             time = total_time(_work_of(space, of, m, m.resident, device), device)
             times.append((time, m))
-            limit = min(limit, _close_to(time, device))
+            limit = min(limit, close_to(time, device))
     return _preferred(space, times, limit, device)
 
 
 def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[float, ReductionMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
     times = sorted((total_time(work_of(space, m, device), device), m) for m in reduction_mappings(space, device))
-    best = _preferred(space, times, _close_to(times[0][0], device), device)
+    best = _preferred(space, times, close_to(times[0][0], device), device)
     return (best, *(timed for timed in times if timed is not best))
-
-
-def _close_to(time: float, device: DeviceInfo) -> float:
-    """Up to which time estimates do not tell mappings from one that takes so long."""
-    return device.launch + (time - device.launch) * CLOSE
 
 
 def _preferred(

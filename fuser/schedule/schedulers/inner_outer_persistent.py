@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
@@ -23,10 +24,10 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.estimate import total_time
+from fuser.schedule.cost.estimate import close_to, total_time
 from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
-from fuser.schedule.cost.gradient_work import CLOSE, gradient_reasons, ranked_gradients, two_kernels
+from fuser.schedule.cost.gradient_work import gradient_reasons, many_rows, ranked_gradients, two_kernels
 from fuser.schedule.params import (
     ColumnsOfBlocks,
     InnerOuterParams,
@@ -97,12 +98,12 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
     if isinstance(found, Refused):
         yield found
         return
-    space = found.space
+    space = replace(found.space, rows=min(found.space.rows, many_rows(found.space, device)))
     apart = math.inf
     if space.length >= LEAST_APART and can_split_rows_and_columns(segment) and device.launches_early:
         apart = total_time(two_kernels(space, device), device)
     for time, m in ranked_gradients(space, device):
-        if apart < device.launch + (time - device.launch) / CLOSE:
+        if close_to(apart, device) < time:
             yield Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
             return
         params = params_of(found, m, inputs, device)

@@ -32,7 +32,7 @@ from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
-from fuser.schedule.cost.estimate import Work, estimate, least_times, total_time
+from fuser.schedule.cost.estimate import MOST_EXPLAINED, Work, close_to, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import (
     RowMapping,
@@ -48,7 +48,7 @@ from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentPar
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
-from fuser.schedule.tuning_candidates import difference
+from fuser.schedule.tuning_candidates import beside_the_first
 
 
 class InnerPersistentScheduler:
@@ -85,7 +85,7 @@ class InnerPersistentScheduler:
             return ()
         asked = _asked(segment, found, device, may_group=True)
         made = (_params(segment, found, asked, m, inputs, device) for _, m in _ranked(asked, device))
-        return _beside_the_first(p for p in made if not isinstance(p, Refused))
+        return beside_the_first(p for p in made if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -124,18 +124,6 @@ def _proposed(
     if best is None:
         return Refused(f"no way to hold rows of {found.length} elements on chip")
     return _params(segment, found, asked, best, inputs, device)
-
-
-def _beside_the_first(made: Iterable[InnerPersistentParams]) -> Iterator[InnerPersistentParams]:
-    """The same, with what the first has otherwise as the first reason of each other one."""
-    first: InnerPersistentParams | None = None
-    for params in made:
-        if first is None:
-            first = params
-            yield params
-        else:
-            why = f"beside what was proposed: {difference(first, params)}"
-            yield replace(params, reasons=(why, *params.reasons))
 
 
 def _asked(segment: Fusion, found: Rows, device: DeviceInfo, *, may_group: bool) -> _Asked:
@@ -181,7 +169,7 @@ def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
     for place in sorted(range(len(found)), key=bounds.__getitem__):
         if may_take(place, least):
             least = min(least, time(place))
-    limit = _close_to(least, device)
+    limit = close_to(least, device)
     for place, known in enumerate(found):
         if may_take(place, limit) and time(place) <= limit < math.inf:
             return _for_rows(asked, known.mapping, device)
@@ -240,11 +228,6 @@ def _groups(asked: _Asked, device: DeviceInfo, *, any_rows: bool = False) -> Ite
     return find(asked.row, device, may_place=asked.may_place_groups) if asked.may_group else ()
 
 
-def _close_to(time: float, device: DeviceInfo) -> float:
-    """Up to which time estimates do not tell mappings from one that takes so long."""
-    return device.launch + (time - device.launch) * CLOSE
-
-
 def _preference(m: RowMapping) -> tuple[int, ...]:
     """The lesser is proposed, of mappings that take about as long."""
     # Blocks of a warp leave places of an SM empty; of more rows than fill those, a block ends with the last of its rows.
@@ -256,7 +239,7 @@ def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
     found = [*_handed_out_mappings(asked, device), *_groups(asked, device)]
     times = [(total_time(work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)]
-    limit = _close_to(min((time for time, _ in times), default=math.inf), device)
+    limit = close_to(min((time for time, _ in times), default=math.inf), device)
     best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
     rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
     return rest if best is None else [best, *rest]
@@ -326,12 +309,6 @@ def _words(m: RowMapping) -> str:
         f"{m.threads} threads of {m.batch} accesses in {place}{share if m.sharing > 1 else rows}{passes}{again}{first}"
     )
 
-
-CLOSE = 1.03
-"""Times so close to the least that estimates do not tell them apart."""
-
-MOST_EXPLAINED = 5
-"""Mappings that `explain` shows."""
 
 MOST_INSIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""

@@ -9,9 +9,8 @@ import pytest
 
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost import reduction_mappings as reduction_mappings_module
-from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.estimate import CLOSE, Work, total_time
 from fuser.schedule.cost.reduction_mappings import (
-    CLOSE,
     best_reduction,
     even_unroll,
     ranked_reductions,

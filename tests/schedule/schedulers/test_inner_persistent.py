@@ -20,11 +20,11 @@ from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
+from fuser.schedule.cost.estimate import MOST_EXPLAINED
 from fuser.schedule.cost.row_mappings import RowMapping, group_mappings
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import (
-    MOST_EXPLAINED,
     InnerPersistentScheduler,
     _Asked,
     _best,
