@@ -16,9 +16,11 @@ NUMBERS: dict[str, dict[str, str]] = {
         "power": "LIMITS",
         "share": "OWN_TRANSFER - CLOSE ROUNDING",
     },
+    "cost/gradient_mappings.py": {
+        "threads": "SUMMING_BLOCKS",
+    },
     "cost/gradient_work.py": {
-        "share": "INDEPENDENT CO_RESIDENT",
-        "cycles": "COLUMN",
+        "share": "INDEPENDENT",
     },
     "cost/pointwise_mappings.py": {
         "share": "CLOSE KEPT",
@@ -61,10 +63,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "schedulers/chained_reduction.py": {
         "threads": "MOST_BLOCKS STREAMED_BLOCKS",
         "elements": "LONG",
-    },
-    "schedulers/inner_outer_persistent.py": {
-        "threads": "SUMMING_BLOCKS",
-        "elements": "LEAST_APART",
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",

@@ -15,6 +15,7 @@ and rows lie in registers, or in shared memory where asynchronous copies bring t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -42,6 +43,12 @@ PREFETCHED = 2
 """Rows in shared memory at once of those that follow one another."""
 TEMPORARIES = 8
 """Registers beside those that are counted, where rows lie in shared memory."""
+
+
+SUMMING_BLOCKS = 100
+"""Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
+MOST_TRIPS = 16
+"""Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
 
 
 class GradientMapping(NamedTuple):
@@ -92,6 +99,21 @@ def gradient_mappings(space: GradientSpace, device: DeviceInfo) -> Iterator[Grad
     yield from _over_cluster(space, device)
 
 
+def columns_of_block(length: int, m: GradientMapping) -> int:
+    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
+
+    Few blocks would take their columns in a hundred trips: there no more threads share a column than it has parts.
+    """
+    width = min(WARP, m.threads)
+    while width > 8 and length < width * min(m.blocks, SUMMING_BLOCKS):
+        width //= 2
+    width = math.gcd(width, m.threads)
+    if length <= MOST_TRIPS * width * m.blocks:
+        return width
+    sharing = next(n for n in range(min(m.blocks, m.threads), 0, -1) if m.threads % n == 0)
+    return max(width, m.threads // sharing)
+
+
 def registers_of(space: GradientSpace, m: GradientMapping) -> int:
     """Registers of a thread."""
     v, b = m.vector, m.batch
@@ -109,7 +131,8 @@ def registers_of(space: GradientSpace, m: GradientMapping) -> int:
 def _placed(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> GradientMapping | None:
     """With its registers and the most blocks that an SM holds of it; None if it holds none."""
     registers = registers_of(space, m)
-    if registers > most_registers(m.block, device):
+    # What several rows have one of each takes more than is counted.
+    if registers + (registers // 8 if m.rows > 2 else 0) > most_registers(m.block, device):
         return None
     held = 0
     if m.in_shared:

@@ -116,7 +116,6 @@ class Gradient:
     """A segment of inner and outer reductions at its sizes: its space, and what no mapping changes (see InnerOuterParams).
 
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
-    rows            how many there are
     vectorized      arguments of which an access of `space.vector` elements is one
     read            inputs of full size, that have whole rows
     """
@@ -126,7 +125,6 @@ class Gradient:
     inner_outer: InnerOuter
     order: tuple[int, ...]
     groups: list[Group]
-    rows: int
     vectorized: tuple[str, ...]
     read: tuple[str, ...]
     space: GradientSpace
@@ -201,7 +199,7 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
         row_operations=row_instructions(segment),
         is_double=is_double,
     )
-    return Gradient(segment, graph, inner_outer, order, groups, rows, vectorized, tuple(t.name for t in read), space)
+    return Gradient(segment, graph, inner_outer, order, groups, vectorized, tuple(t.name for t in read), space)
 
 
 def rounded_up(rows: int) -> int:

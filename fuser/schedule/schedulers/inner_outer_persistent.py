@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Scan
 from fuser.ir.schedule import ScheduleBuilder
@@ -25,7 +25,7 @@ from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.estimate import close_to, total_time
-from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping
+from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping, columns_of_block
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
 from fuser.schedule.cost.gradient_work import gradient_reasons, many_rows, ranked_gradients, two_kernels
 from fuser.schedule.params import (
@@ -41,13 +41,6 @@ from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
 from fuser.schedule.schedulers.inner_outer_row_split import RowSplitSchedule
 from fuser.schedule.tuning_candidates import beside_the_first
-
-SUMMING_BLOCKS = 100
-"""Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
-MOST_TRIPS = 16
-"""Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
-LEAST_APART = 200
-"""Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
 
 
 class InnerOuterPersistentScheduler:
@@ -100,7 +93,7 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
         return
     space = replace(found.space, rows=min(found.space.rows, many_rows(found.space, device)))
     apart = math.inf
-    if space.length >= LEAST_APART and can_split_rows_and_columns(segment) and device.launches_early:
+    if can_split_rows_and_columns(segment) and device.launches_early:
         apart = total_time(two_kernels(space, device), device)
     for time, m in ranked_gradients(space, device):
         if close_to(apart, device) < time:
@@ -149,21 +142,6 @@ def params_of(
         found.read if m.in_shared else (),
         reasons=Reasons(lambda: gradient_reasons(space, device)),
     )
-
-
-def columns_of_block(length: int, m: GradientMapping) -> int:
-    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
-
-    Few blocks would take their columns in a hundred trips: there no more threads share a column than it has parts.
-    """
-    width = min(WARP, m.threads)
-    while width > 8 and length < width * min(m.blocks, SUMMING_BLOCKS):
-        width //= 2
-    width = math.gcd(width, m.threads)
-    if length <= MOST_TRIPS * width * m.blocks:
-        return width
-    sharing = next(n for n in range(min(m.blocks, m.threads), 0, -1) if m.threads % n == 0)
-    return max(width, m.threads // sharing)
 
 
 @lru_cache(maxsize=256)

@@ -17,13 +17,13 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping
+from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping, columns_of_block
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient
 from fuser.schedule.cost.gradient_work import ranked_gradients
 from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
-from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, columns_of_block, params_of
+from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, params_of
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.inner_outer import (
@@ -177,7 +177,7 @@ def test_few_blocks_take_their_columns_in_few_trips(threads: int, blocks: int, l
     assert 16 * across * blocks >= length or threads // across <= blocks
 
 
-@pytest.mark.parametrize(("rows", "why"), [(64, "over a cluster of"), (4096, "blocks with rows of their own")])
+@pytest.mark.parametrize(("rows", "why"), [(8, "over a cluster of"), (4096, "blocks with rows of their own")])
 def test_params_explain_themselves(rows: int, why: str) -> None:
     fusion = fusion_of(rms_norm_backward, Float)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(rms_norm_backward, rows, 1000, Float)])
