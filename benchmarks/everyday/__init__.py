@@ -16,6 +16,7 @@ FAMILIES = (
     "norm_gradients",
     "norm_statistics",
     "attention",
+    "positions",
     "activations",
     "losses",
     "pair_losses",
