@@ -18,6 +18,7 @@ FAMILIES = (
     "attention",
     "positions",
     "activations",
+    "cells",
     "losses",
     "pair_losses",
     "optimizers",
@@ -30,6 +31,7 @@ FAMILIES = (
     "sequences",
     "state_space",
     "routing",
+    "simulations",
 )
 """Files of this folder."""
 

@@ -175,12 +175,12 @@ def cosine_matrix_epilogue(n, m):
 
     def define(products, a, b):
         cosine = products * (a.rsqrt()[:, None] * b.rsqrt())
-        near = cosine > 0.5
+        near = products > 1.0
         return ops.where(near, cosine, 0.0).half(), near.long().sum(1)
 
     def eager(torch, products, a, b):
         cosine = products * (torch.rsqrt(a)[:, None] * torch.rsqrt(b))
-        near = cosine > 0.5
+        near = products > 1.0
         return torch.where(near, cosine, 0).half(), near.sum(1)
 
     return Recipe([f32(n, m, fill=SHIFTED), f32(n, fill=POSITIVE), f32(m, fill=POSITIVE)], define, eager)

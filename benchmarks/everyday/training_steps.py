@@ -210,7 +210,9 @@ def adam_8bit_states(k, block):
         code = (m / top * 127.0).round()
         return (p.float() - m * 1e-3).bfloat16(), code.int(), top.squeeze(1) * (1 / 127)
 
-    return Recipe([bf16(k, block), bf16(k, block), ids(128, k, block), f32(k, fill=POSITIVE)], define, eager)
+    return Recipe(
+        [bf16(k, block), bf16(k, block, fill=POSITIVE), ids(128, k, block), f32(k, fill=POSITIVE)], define, eager
+    )
 
 
 @everyday(m=(4097, 7), n=(4096, 20))
