@@ -27,11 +27,13 @@ FAMILIES = (
     "windows",
     "image_preparation",
     "quantisation",
+    "compressed",
     "data",
     "sequences",
     "state_space",
     "routing",
     "simulations",
+    "features",
 )
 """Files of this folder."""
 
