@@ -1,7 +1,7 @@
 """Sets of cases: are they right, how fast, against a plain copy of the same bytes and against other systems.
 
     make bench                      the public cases, torch eager and both modes of torch.compile measured beside them
-    make bench SET=everyday         187 fusions of real models, beside eager and torch.compile's default mode
+    make bench SET=everyday         344 fusions of real models, beside eager and torch.compile's default mode
     make bench CASE=softmax         those with `softmax` in their name
     python3 -m benchmarks.run --peers none|eager    without torch.compile: its times as they were recorded, scaled
     python3 -m benchmarks.run --explain             parameters and launches of every kernel

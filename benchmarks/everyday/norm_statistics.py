@@ -77,7 +77,7 @@ def batchnorm1d_backward_bf16(m, n):
         return ((g - (db + y * dw) / m) * (w * rstd)).bfloat16(), dw, db
 
     vectors = [f32(n, fill=SHIFTED), f32(n, fill=ANGLE), f32(n, fill=POSITIVE)]
-    return Recipe([bf16(m, n), bf16(m, n), *vectors], define, eager)
+    return Recipe([bf16(m, n, fill=SHIFTED), bf16(m, n), *vectors], define, eager)
 
 
 @everyday(n=(24, 2), c=(128, 6), s=(75, 5))
