@@ -39,7 +39,8 @@ def nest_reductions(fusion: Fusion) -> Fusion:
     last: dict[str, tuple[int, ...]] = {}
     for e in reductions:
         rows = next((r for o in reductions if (r := _rows(dims[e], dims[o])) is not None), None)
-        if rows is not None and isinstance(e, Reduction) and _ends_there(fusion, e):
+        is_step = isinstance(fusion.definitions.get(tensor_inputs(e)[0]), Reduction)
+        if rows is not None and isinstance(e, Reduction) and not is_step and _ends_there(fusion, e):
             result = tensor_outputs(e)[0]
             last[result.name] = tuple(i for i, d in enumerate(result.logical) if graph.group(d) in rows)
     return reduce_in_steps(fusion, last) if last else fusion

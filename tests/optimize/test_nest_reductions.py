@@ -113,7 +113,15 @@ def columns_left(fd: FusionDefinition) -> None:
     fd.add_output(o.sum(o.exp(x), [1, 2]))
 
 
-@pytest.mark.parametrize("define", [rows_lie_across, read_again, same, columns_left, moments])
+def in_steps(fd: FusionDefinition) -> None:
+    """What is in steps already."""
+    o, x, y = fd.ops, fd.define_tensor([-1, -1, -1], True, Float), fd.define_tensor([-1], True, Float)
+    fd.add_output(o.sum(x, [2]))
+    fd.add_output(o.sum(o.sum(o.add(x, o.broadcast(y, [False, True, True])), [2]), [0, 1]))
+    fd.add_output(o.sum(y, [0]))
+
+
+@pytest.mark.parametrize("define", [in_steps, rows_lie_across, read_again, same, columns_left, moments])
 def test_others_stay(define: Callable[[FusionDefinition], None]) -> None:
     _, fusion = fusion_of(define)
     assert nest_reductions(fusion) is fusion
