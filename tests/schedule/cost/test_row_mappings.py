@@ -197,6 +197,18 @@ def test_what_is_read_behind_a_reduction_is_waited_for_in_registers(seed: int) -
         assert times[0] == times[1] if m.in_shared else times[0] < times[1]
 
 
+def test_accesses_that_some_threads_lack_are_waited_for() -> None:
+    """Behind those that no test is around."""
+    row = replace(
+        random_row_work(random.Random(0), 100, 8192, is_double=False, is_misaligned=False), vector=8, is_cut=False
+    )
+    m = RowMapping(256, 4)
+    whole, longer = (work_of(replace(row, length=n), m, H200).latency for n in (8192, 8184))
+    assert longer - whole == pytest.approx(H200.latencies.dram_ns / 1e3)
+    single = RowMapping(1024, 1)
+    assert work_of(row, single, H200).latency == work_of(replace(row, length=8184), single, H200).latency
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_weights_take_registers_or_time(seed: int) -> None:
     """They are waited for behind the last exchange, or held from the first on."""
