@@ -48,7 +48,15 @@ def choose_kernel_split(
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
         return None
     levels = stage_levels(unscheduled(segment))
-    last = max(levels.values(), default=0)
+    graph = resolving_graph(segment)
+    reduced = reduced_groups(graph, reference_reduction(segment, graph))
+    # What is computed of results alone reads no row again.
+    full = {
+        t.name
+        for t in segment.tensors
+        if not reduced.isdisjoint(graph.group(d) for d in t.visible if not d.is_broadcast)
+    }
+    last = max((level for name, level in levels.items() if name in full), default=0)
     if last == 0:
         return None
     sizes = _Sizes.of(segment, inputs)

@@ -56,6 +56,21 @@ def blocks_of(params: Params, shape: Sequence[int]) -> int:
     return params.grid_reduce
 
 
+def test_what_is_computed_of_results_alone_splits_no_kernel() -> None:
+    """The gradients of a gate and of what it scales: nothing of full size needs the sums."""
+    with FusionDefinition() as fd:
+        x, dy = (fd.define_tensor([-1, -1], True, D.Float) for _ in range(2))
+        gate = fd.define_tensor([-1, 1], [True, None], D.Float)
+        fd.add_output(dy * gate)
+        fd.add_output(fd.ops.sum(x * dy, 1, keepdim=True) * gate * (1.0 - gate))
+    assert fd.fusion is not None
+    fusion, recorder = fd.fusion.ir_fusion, KeepingRecorder()
+    given = [((24, 1 << 20), (1 << 20, 1)), ((24, 1 << 20), (1 << 20, 1)), ((24, 1), (1, 1))]
+    bound = bind_inputs(fusion, [TensorDescriptor(D.Float, *g) for g in given])
+    compile_fusion(fusion, bound, TextOnly(H200), recorder=recorder)  # type: ignore[arg-type]
+    assert "kernels that use all SMs" not in recorder.stages["segments.py"]
+
+
 @pytest.mark.parametrize("shape", [(6912, 2560), (4099, 4095), (1, 30_000_001), (511, 70_001)], ids=str)
 def test_a_tensor_divided_by_its_norm_uses_all_sms(shape: tuple[int, ...]) -> None:
     total, last = proposed(scaled(2, [0, 1]), shape)
