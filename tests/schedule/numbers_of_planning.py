@@ -19,9 +19,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/gradient_mappings.py": {
         "threads": "SUMMING_BLOCKS",
     },
-    "cost/gradient_work.py": {
-        "share": "INDEPENDENT",
-    },
     "cost/pointwise_mappings.py": {
         "share": "CLOSE KEPT",
         "elements": "MOST_REMEMBERED",

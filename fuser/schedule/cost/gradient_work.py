@@ -4,8 +4,8 @@ Blocks make trips over the rows: statistics are joined, results are written, sum
 trip threads that have some rows of a column join, and so do blocks.
 
 Counts of code are those of `code_costs`, and of mappings of rows and of reductions where those do the same. Estimates of 180
-kernels of 37 segments on an H200 (all kinds of mappings, two kernels) are off by 11 % (root of the mean square); what should
-be fastest of those of a segment took 2 % more than what was.
+kernels of 37 segments on an H200 (all kinds of mappings, two kernels) are off by 10 % (root of the mean square); what should
+be fastest of those of a segment took 1 % more than what was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fuser.schedule.cost.code_costs import (
     BLOCK_EXCHANGE,
     DEPENDENT,
     JOIN,
-    LOADED,
     LOOKUP,
     OPERATION,
     ROW,
@@ -44,9 +43,6 @@ from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
 from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
 from fuser.schedule.transforms.shared_rows import unrolled
 
-INDEPENDENT = 0.3
-"""Of the cycles between dependent instructions of a thread, what is left where elements have several sums each: their chains go
-side by side."""
 AHEAD = 0.5
 """Of the time that rows take to come, what is left where they are loaded while blocks wait for one another."""
 PLACES, MANY_TRIPS = 4, 16
@@ -66,12 +62,10 @@ def work_of(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Wor
     words = 2 if space.is_double else 1
     accesses = m.batch * m.rows
     steps = math.log2(m.threads)
-    instructions = accesses * (m.vector * operations * OPERATION + ACCESS * space.arguments)
+    of_access = m.vector * operations * OPERATION + ACCESS * space.arguments
+    instructions = accesses * of_access
     instructions += m.rows * (space.statistics * words * JOIN * steps + ROW + space.row_operations)
-    chain = (
-        accesses * m.vector * (operations * DEPENDENT * INDEPENDENT + LOADED * space.loaded / device.max_access_bytes)
-    )
-    latency = (chain + WHOLE_ROW) * cycle
+    latency = (accesses * of_access * DEPENDENT + WHOLE_ROW * (m.rows if m.exchange == SUMS else 1)) * cycle
     moved = space.rows / trips * space.length * space.moved / blocks
     if m.in_shared:
         latency += PIECE * (space.exchanges + 1) * m.rows * m.batch / unrolled(m.batch, is_cut=False) * cycle
@@ -119,7 +113,8 @@ def _exchange(space: GradientSpace, m: GradientMapping, warps: int, device: Devi
         each += space.statistics * joins + told * device.cycle
     elif m.sharing > 1:
         each += device.grid_exchange(m.sharing) + joins
-    return space.exchanges * each
+    # Rows that blocks share are joined together, those of a block one after the other.
+    return space.exchanges * each * (m.rows if m.exchange == SUMS else 1)
 
 
 def _ending(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> float:
@@ -158,7 +153,7 @@ def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
         cached=0.0,
         instructions=elements * each / (WARP * warps * device.sm_count),
         lines=0.0,
-        latency=2 * device.first_to_last,
+        latency=2 * device.first_to_last + (each * space.vector * DEPENDENT + WHOLE_ROW) * device.cycle,
         exchange=device.block_exchange,
         start=device.cluster_start + (device.grid_exchange(0) if space.rows > space.length else 0.0),
     )
@@ -174,12 +169,12 @@ def many_rows(space: GradientSpace, device: DeviceInfo) -> int:
 def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[float, GradientMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
 
-    Of mappings that take about as long, it is one of wide accesses, and as sure to fit in registers as can be.
+    Of mappings that take about as long, it is one of wide accesses.
     """
     times = [(total_time(work_of(space, m, device), device), m) for m in gradient_mappings(space, device)]
     times.sort(key=operator.itemgetter(0))
     close = (timed for timed in times if timed[0] <= close_to(times[0][0], device))
-    best = min(close, key=lambda timed: (-timed[1].vector, timed[1].registers, timed[1]), default=None)
+    best = min(close, key=lambda timed: (-timed[1].vector, *timed), default=None)
     return () if best is None else (best, *(timed for timed in times if timed is not best))
 
 
