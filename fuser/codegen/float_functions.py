@@ -91,6 +91,30 @@ INLINE float fuser_log1p_of_fraction(float x) {
 """,
 }
 
+_POWERS = {
+    # x**y for x >= 0 and |y| <= 3: 2**(y log2(x)), log2(x) = e + l with 1 + f = x 2**-e in [2/3, 4/3) and l within 2**-26 of
+    # it, relative. y e comes in two parts, so that the exponent is off by what l is, times y: 2.1 units of the result at
+    # most. The scale is limited as that of fuser_exp_parts. Zero, infinity and nan are as the approximate logarithm has them.
+    "fuser_pow_of_positive": """
+INLINE float fuser_pow_of_positive(float x, float y) {
+  bool is_small = x < 0x1p-126f;
+  float z = is_small ? x * 0x1p23f : x;
+  int e = (__float_as_int(z) - 0x3f2aaaab) & 0xff800000;
+  float f = __int_as_float(__float_as_int(z) - e) - 1.0f, whole = (float)e + (is_small ? -0x1.7p+27f : 0.0f);
+  float p = fmaf(fmaf(fmaf(-0x1.6ab60ep-3f, f, 0x1.822e36p-3f), f, -0x1.6c39a2p-3f), f, 0x1.a40372p-3f);
+  p = fmaf(fmaf(fmaf(p, f, -0x1.ec8998p-3f), f, 0x1.2764aep-2f), f, -0x1.7154a4p-2f);
+  p = fmaf(fmaf(p, f, 0x1.ec7188p-2f), f, -0x1.715476p-1f);
+  float l = fmaf(f, 0x1.715476p+0f, f * f * p), w = y * 0x1p-23f, t = whole * w, rest = fmaf(whole, w, -t);
+  float n = fmaf(y, l, t);
+  n = n < -126.0f ? -126.0f : n > 126.0f ? 126.0f : n;
+  float shifted = n + 0x1.8000fep+23f;
+  n = shifted - 0x1.8000fep+23f;
+  float r = fuser_exp2_approx(fmaf(y, l, (t - n) + rest)) * __int_as_float(__float_as_int(shifted) << 23);
+  return x > 0.0f && x < __int_as_float(0x7f800000) ? r : fuser_exp2_approx(y * fuser_log2_approx(x));
+}
+""",
+}
+
 _SIGMOIDS = {
     # The exponential is of -|x|, so that 1 + exp lies in [1, 2] and the result never exceeds 1. That of a double is of -x while
     # that is finite, as in torch: no rounding more.
@@ -384,6 +408,7 @@ INLINE float fuser_coarse_divide(float a, float b) {
 FLOAT_FUNCTIONS: dict[str, str] = {
     **_EXP2_AND_RECIPROCAL,
     **_LOGARITHMS,
+    **_POWERS,
     **_SIGMOIDS,
     **_DIVISIONS,
     **_NEAR,

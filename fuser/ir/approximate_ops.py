@@ -1,7 +1,8 @@
 """Pointwise ops that the optimizer puts in: mostly such with an error above that of a float, where it does not show.
 
 Grammar
-    table    := APPROXIMATE: name -> ApproximateOp; ROUND_TO_BFLOAT16, EXP_OF_NEGATIVE, LOG1P_OF_FRACTION: PointwiseOp
+    table    := APPROXIMATE: name -> ApproximateOp; ROUND_TO_BFLOAT16, EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE:
+                PointwiseOp
                 ROWS: name -> PointwiseOp, those of the op table and of `exact_ops.py`, too
     ApproximateOp := row, error, definition
 
@@ -15,11 +16,12 @@ is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9. coarse_ex
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from fuser.ir import numpy_functions as npf
-from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal, spelled
+from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal, raised_to_constant, spelled
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_ops import EXACT, EXACT_DEFINITIONS, float_row
 from fuser.ir.numpy_functions import Array, numpy_cast
@@ -184,11 +186,34 @@ LOG1P_OF_FRACTION = float_row(
     x=Samples(0.0, 1.0, specials=False),
 )
 
+
+def _power_of_positive(dtype: DataType, exponent: float) -> CudaSpelling | None:
+    by_products = raised_to_constant(dtype, exponent)
+    if by_products is not None or dtype is not DataType.Float or not abs(exponent) <= _LARGEST_EXPONENT:
+        return by_products
+    return CudaSpelling(f"fuser_pow_of_positive({{0}}, {cuda_literal(exponent, dtype)})")
+
+
+_LARGEST_EXPONENT = 3.0
+POW_OF_POSITIVE = replace(
+    float_row(
+        "pow_of_positive",
+        "x to the power y, x >= 0.",
+        POINTWISE["pow"].numpy,
+        spelled(floating=("powf({0}, {1})", "pow({0}, {1})")),
+        POINTWISE["pow"].ulp,
+        x=Samples(0.0, 8.0, specials=False),
+        y=Samples(-3.0, 3.0, specials=False),
+    ),
+    constant=_power_of_positive,
+)
+
 DEFINITIONS: dict[str, str] = {
     **{name: op.definition for name, op in APPROXIMATE.items()},
     ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
     EXP_OF_NEGATIVE.name: "exp({0})",
     LOG1P_OF_FRACTION.name: "log1p({0})",
+    POW_OF_POSITIVE.name: "pow({0}, {1})",
     **EXACT_DEFINITIONS,
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
@@ -237,6 +262,7 @@ ROWS: dict[str, PointwiseOp] = {
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
     EXP_OF_NEGATIVE.name: EXP_OF_NEGATIVE,
     LOG1P_OF_FRACTION.name: LOG1P_OF_FRACTION,
+    POW_OF_POSITIVE.name: POW_OF_POSITIVE,
     **{op.name: op for op in _SUMS_OF_EXPONENTIALS},
     **EXACT,
 }

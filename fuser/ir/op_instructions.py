@@ -46,6 +46,7 @@ _INSTRUCTIONS: dict[str, tuple[int, int]] = {
     "near_truediv": (3, 3),
     "nextafter": (28, 32),
     "pow": (86, 64),
+    "pow_of_positive": (39, 64),
     "reciprocal": (13, 17),
     "remainder": (77, 261),
     "rsqrt": (4, 18),

@@ -5,21 +5,27 @@ After:  t3 = sub(t0, broadcast(max(t0))); t4 = exp_of_negative(t3)      no branc
 
 Before: t2 = exp(neg(abs(t0))); t3 = log1p(t2)                          a softplus
 After:  t2 = exp(neg(abs(t0))); t3 = log1p_of_fraction(t2)              half of the instructions, in Float
+
+Before: t2 = maximum(t0, 0.003); t3 = pow(t2, 0.41)
+After:  t2 = maximum(t0, 0.003); t3 = pow_of_positive(t2, 0.41)         likewise
 """
 
 from __future__ import annotations
 
-from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION
+import math
+
+from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Expr, Fusion, Pointwise
 from fuser.ir.pointwise_op import PointwiseOp
 from fuser.optimize.value_ranges import Range, range_of, value_ranges
 
 _FORMS: dict[tuple[str, DataType], tuple[Range, PointwiseOp]] = {
-    ("exp", DataType.Double): ((-float("inf"), 0.0), EXP_OF_NEGATIVE),
+    ("exp", DataType.Double): ((-math.inf, 0.0), EXP_OF_NEGATIVE),
+    ("pow", DataType.Float): ((0.0, math.inf), POW_OF_POSITIVE),
     ("log1p", DataType.Float): ((0.0, 1.0), LOG1P_OF_FRACTION),
 }
-"""By op and dtype: the range that its operand has to be in, and what computes the same there."""
+"""By op and dtype: the range that its first operand has to be in, and what computes the same there."""
 
 
 def use_ranges(fusion: Fusion) -> Fusion:

@@ -167,6 +167,7 @@ _RULES: dict[str, Callable[..., Range]] = {
     "abs": _magnitude,
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "cast": lambda x: x,
+    "clamp": lambda x, low, high: (min(low[0], high[0]), high[1]),
     "div": _quotient,
     "exp": _exponential,
     "exp2": _exponential,

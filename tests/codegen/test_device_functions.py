@@ -71,6 +71,7 @@ _CONSTANTS = {
     "pow": (1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5),
     "div": (3.0, -7.0, 0.1, 4.0, -0.25),
     "coarse_div": (3.0, -7.0, 1e-18, 1e18),
+    "pow_of_positive": (2.4, 0.4166667, -1.5, 0.75, -0.6666667, 2.0),
 }
 
 
@@ -319,7 +320,29 @@ def test_text_for_a_constant(
     x = draw_inputs(row, dtype, (4000,), np.random.default_rng(5))[0]
     x[::3] *= -1
     x[:4] = -0.0, 0.0, -np.inf, np.inf
+    if name.startswith("by_pow_of_positive"):
+        x = np.abs(x)
+        x[4:9] = np.nan, 1e-45, 1e-39, 3.4e38, 1.0
     check_pointwise(row, [x, np.full_like(x, number)], _run(host, name, [x], dtype), dtype)
+
+
+@pytest.mark.parametrize("direction", [-1, 0, 1])
+@pytest.mark.parametrize("index", range(5))
+def test_powers_of_positive_numbers(host: ctypes.CDLL, index: int, direction: int):
+    """Every 4093rd Float, with approximate instructions rounded down, to nearest and up: 2.1 units."""
+    exponent = float(np.float32(_CONSTANTS["pow_of_positive"][index]))
+    x = np.arange(1, 0x7F800000, 4093, dtype=np.uint32).view(np.float32)
+    host.set_direction(direction)
+    try:
+        got = _run(host, f"by_pow_of_positive_Float_{index}", [x], DataType.Float)
+    finally:
+        host.set_direction(0)
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.float64) ** exponent
+        is_number = (exact < 2.0**127.99) & (exact > 2.0**-126)
+        off = np.abs(got[is_number].astype(np.float64) - exact[is_number]) / ulp(exact[is_number], DataType.Float)
+    assert off.max() <= 2.2
+    np.testing.assert_array_equal(np.isinf(got[exact > 2.0**128]), True)
 
 
 def test_constants_without_a_text_of_their_own():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION
+from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
 from fuser.ir.fusion import Pointwise
 from fuser.optimize.pipeline import optimize_fusion
 
@@ -22,7 +22,7 @@ def softmax(dtype: DataType, *, reaches: str = "max") -> FusionDefinition:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, dtype)
         wide = fd.ops.cast(x, Float) if dtype in Narrow else x
-        e = fd.ops.exp(wide - getattr(fd.ops, reaches)(wide, [1], keepdim=True))
+        e: Any = fd.ops.exp(wide - getattr(fd.ops, reaches)(wide, [1], keepdim=True))
         y = e / fd.ops.sum(e, [1], keepdim=True)
         fd.add_output(fd.ops.cast(y, dtype) if dtype in Narrow else y)
     return fd
@@ -62,6 +62,21 @@ def test_exponentials_of_doubles_below_a_maximum() -> None:
 )
 def test_logarithms_of_fractions(define: Callable[[Any, Any], Any], is_fraction: bool) -> None:
     assert (LOG1P_OF_FRACTION.name in ops(of_one_tensor(define))) == is_fraction
+
+
+@pytest.mark.parametrize(
+    ("define", "is_positive"),
+    [
+        (lambda fd, x: fd.ops.pow(fd.ops.maximum(x, 0.0031), 0.41), True),
+        (lambda fd, x: fd.ops.pow(fd.ops.sqrt(x), 2.4), True),
+        (lambda fd, x: fd.ops.pow(fd.ops.clamp(x, 0.0, 1.0), 2.4), True),
+        (lambda fd, x: fd.ops.pow(fd.ops.clamp(x, -1.0, 1.0), 2.4), False),
+        (lambda fd, x: fd.ops.pow(x, 2.4), False),
+        (lambda fd, x: fd.ops.pow(fd.ops.minimum(x, 1.0), 2.4), False),
+    ],
+)
+def test_powers_of_what_is_not_negative(define: Callable[[Any, Any], Any], is_positive: bool) -> None:
+    assert (POW_OF_POSITIVE.name in ops(of_one_tensor(define))) == is_positive
 
 
 def test_doubles_and_integers_have_no_form() -> None:
