@@ -88,8 +88,8 @@ def difference(old: Params, new: Params) -> str:
 
 def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
     match params:
-        case NoOpParams() | ExprEvalParams() | InnerOuterParams():
-            # Of the last, schedulers rank all there are.
+        case NoOpParams() | ExprEvalParams() | InnerOuterParams() | ScanParams():
+            # Of the last two, schedulers rank all there are.
             return ()
         case PointwiseParams():
             return _pointwise(params, device)
@@ -105,8 +105,6 @@ def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
             return _chained(params, device)
         case ThreadReductionParams():
             return (replace(params, loops=loops) for loops in _pointwise(params.loops, device))
-        case ScanParams():
-            return _scan(params, device)
         case _:
             assert_never(params)
 
@@ -242,17 +240,3 @@ def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParam
         yield replace(params, rows=rows)
     if params.blocks and not params.bounds:
         yield from _halves_and_doubles(params, "blocks")
-
-
-def _scan(params: ScanParams, device: DeviceInfo) -> Iterator[ScanParams]:
-    along, beside = params.block_scan, params.block_iterate
-    for threads, batch in ((along * 2, -(-params.batch // 2)), (along // 2, params.batch * 2)):
-        # Elements that a step takes stay as many, for extents that take one.
-        if threads and params.inner and _fits(device, threads, beside):
-            yield replace(params, block_scan=threads, batch=batch)
-    for threads in (beside * 2, beside // 2):
-        if threads and _fits(device, along, threads):
-            yield replace(params, block_iterate=threads)
-    if not params.bounds:
-        yield from _halves_and_doubles(params, "batch", most=32)
-        yield replace(params, ahead=not params.ahead)

@@ -48,8 +48,10 @@ NUMBERS: dict[str, dict[str, str]] = {
         "cycles": "CUT_ACCESS PIECE",
         "elements": "LEAST_OF_GROUP",
     },
-    "cost/scan_model.py": {
-        "registers": "STEP_REGISTERS ONCE_REGISTERS",
+    "cost/scan_mappings.py": {
+        "instructions": "TESTED DIVIDED FOLDS TOTAL SLOT STEP CUT",
+        "cycles": "SLOT_LATENCY",
+        "share": "CLOSE",
     },
     "cost/scratch_budget.py": {
         "elements": "BESIDE_COLUMNS",
@@ -63,8 +65,5 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "schedulers/outer_persistent.py": {
         "threads": "BLOCKS",
-    },
-    "schedulers/scan.py": {
-        "elements": "_STEP_BYTES",
     },
 }

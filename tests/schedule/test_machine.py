@@ -25,7 +25,6 @@ from benchmarks.kernel_texts import TextsOfKernels
 from benchmarks.sweep_cases import sweep_cases
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost import scan_model
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_mappings import CLUSTER
 from fuser.schedule.cost.gradient_space import GradientSpace
@@ -33,10 +32,12 @@ from fuser.schedule.cost.gradient_work import ranked_gradients, two_kernels
 from fuser.schedule.cost.gradient_work import work_of as gradient_work_of
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, work_of
 from fuser.schedule.cost.row_work import RowWork
+from fuser.schedule.cost.scan_mappings import ScanMapping, ranked_scans
 from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
 from tests.schedule.random_gradient_space import random_gradient_space
 from tests.schedule.random_row_work import random_row_work
+from tests.schedule.random_scan_work import random_scan_work
 
 SCHEDULE = Path(fuser.__file__).parent / "schedule"
 
@@ -70,6 +71,14 @@ def fastest(row: RowWork, device: DeviceInfo, kind: Callable[[RowMapping], bool]
     return min((Fastest(total_time(work_of(row, m, device), device), m) for m in found), key=lambda f: f.time)
 
 
+@dataclass(frozen=True)
+class FastestScan:
+    """The mapping of scans to propose."""
+
+    time: float
+    mapping: ScanMapping
+
+
 def is_group(m: RowMapping) -> bool:
     return m.groups > 0
 
@@ -98,6 +107,8 @@ def gradient(space: GradientSpace, device: DeviceInfo) -> FastestGradient:
     return FastestGradient(m, time)
 
 
+SCANS_OF_ROWS = random_scan_work(random.Random(3), inner=True, kept=93, length=251_257)
+
 MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "rows over the grid": lambda d: fastest(ROWS, d, is_group),
     "rows over a cluster": lambda d: fastest(replace(ROWS, rows=20, length=100_000), d, is_cluster),
@@ -108,9 +119,8 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "gradients of long rows of Doubles": lambda d: gradient(DOUBLES, d),
     "gradients by two kernels": lambda d: total_time(two_kernels(DOUBLES, d), d),
     "gradients of many rows": lambda d: gradient(GRADIENT, d),
-    "scans": lambda d: scan_model.choose_scan_cluster(
-        scan_model.ClusterScanRows(93, 31_407, 8, 2, 93 * 251_257 * 4), d
-    ),
+    "scans of rows": lambda d: FastestScan(*ranked_scans(SCANS_OF_ROWS, d)[0]),
+    "scans of columns": lambda d: FastestScan(*ranked_scans(replace(SCANS_OF_ROWS, inner=False, kept=8192), d)[0]),
 }
 TIMES = ("time", "time_us")
 

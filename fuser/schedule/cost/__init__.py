@@ -31,5 +31,5 @@ Backward normalisations (inner_outer_persistent)
     gradient_mappings.py          mappings of rows and columns to threads, blocks and memories
     gradient_work.py              their work, and that of two kernels in their place; the fastest
 Scans
-    scan_model.py                 rows that several blocks share
+    scan_mappings.py              mappings of scans, and what each asks of the machine
 """

@@ -15,16 +15,19 @@ than the processors can work on, the blocks of a cluster share them: they exchan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import IterationGraph
+from fuser.ir.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
+from fuser.ir.op_instructions import expr_instructions
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
+from fuser.records import record
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
 from fuser.schedule.analysis.reference import (
     choose_vector,
     concrete_dims,
@@ -37,34 +40,21 @@ from fuser.schedule.analysis.reference import (
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.cost.scan_model import LEAST_AHEAD, ClusterScanRows, block_time, choose_scan_cluster
+from fuser.schedule.cost.instruction_cache import max_unrolled_elements
+from fuser.schedule.cost.reduction_space import rounded
+from fuser.schedule.cost.scan_mappings import ScanMapping, ScanWork, ranked_scans, scan_reasons
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
-from fuser.schedule.tuning_candidates import with_neighbours
 
-# Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99
-# of a copy; four accesses by 256 at 0.97, two steps of such halves at 0.94, and 1024 threads at 0.81 or less.
-_THREADS = 512
-_ROW_BYTES = 32
-# With a block or two on a processor, each has to keep more in flight; so do columns, whose threads meet more often.
-_HELD_BYTES = 64
-# Most that a thread holds of a row that takes one step so, and two or more otherwise (H200: 748 rows of 5120 floats 13.5 us in
-# two steps, in one 12.1 by 256 threads of five accesses, 12.3 by 320 of four or 512 of three, 12.4 by 640 of two).
-_STEP_BYTES = 80
 _ACCESS_BYTES = 16
-# Few rows: blocks that are wanted on a processor, for which several share a row (`schedule/cost/scan_model.py`).
-_BLOCKS_PER_SM = 3
-_FEW_ROWS = 4
-# Rows on a processor up to which short ones that begin anywhere are read by element, and elements of an access of more: bf16
-# 189 rows of 257 4.8 us by element, 5.3 cut, 1000 5.1 and 5.5; 30965 22 by element, 24.3 cut into eights (32 threads a row),
-# 19.6 into fours and 17.9 with 16 threads a row.
-_MOST_BY_ELEMENT = 16
 _SHORT_VECTOR = 4
-# Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
-_COLUMN_THREADS = 1024
-_SECTOR_BYTES = 64
-_MOST_TILES = 8
+"""Elements of a shorter access, for rows that begin anywhere: more lanes have work of their own."""
+_DIGITS = 4
+"""Binary digits of the number of scans, and of the length of columns, that mappings depend on: near ones share a kernel."""
+_MOST_CANDIDATES = 12
+"""Mappings that tuning measures."""
 
 
 def scans_of(segment: Fusion) -> list[Scan]:
@@ -78,17 +68,38 @@ def reference_scan(segment: Fusion, graph: IterationGraph) -> Scan:
 
 
 @memoized
-def live_values(segment: Fusion) -> int:
-    """How many values of an element are in registers at once where it is scanned, at most: what is computed by then and used
-    from then on."""
+def element_counts(segment: Fusion) -> tuple[int, int]:
+    """(instructions, values that are in registers at once where it is scanned, at most) of an element; what has fewer dims than
+    the reference is shared by several.
+
+    Scans follow one another in stages; what needs no scan of a stage is computed before it. There all of its scans hold an
+    element, and what is needed later is held beside.
+    """
     graph = resolving_graph(segment)
-    exprs = segment.tensor_exprs
-    count = concrete_dims(graph, reference_scan(segment, graph).output)
-    made = {t: i for i, e in enumerate(exprs) for t in tensor_outputs(e)}
-    used = {t: i for i, e in enumerate(exprs) for t in tensor_inputs(e)}
-    full = [t for t in (*segment.input_tensors, *made) if concrete_dims(graph, t) == count]
-    scans = [i for i, e in enumerate(exprs) if isinstance(e, Scan)]
-    return max(sum(made.get(t, -1) <= i < used.get(t, len(exprs)) for t in full) for i in scans)
+    scan = reference_scan(segment, graph)
+    scanned = graph.group(scan.axis)
+    others = {g for g in map(graph.group, scan.output.visible) if g is not scanned and not g.is_broadcast}
+
+    def is_of_elements(t: Tensor) -> bool:
+        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        return scanned in own and (not others or not own.isdisjoint(others))
+
+    stage = {t: 0 for t in segment.input_tensors if is_of_elements(t)}
+    last: dict[Tensor, int] = {}
+    in_stage: dict[int, int] = {}
+    operations = 0
+    for e in segment.tensor_exprs:
+        at = max((stage.get(t, 0) for t in tensor_inputs(e)), default=0)
+        last |= {t: max(at, last.get(t, 0)) for t in tensor_inputs(e)}
+        if isinstance(e, Scan):
+            in_stage[at] = in_stage.get(at, 0) + 1
+            stage[e.output] = at + 1
+            continue
+        made = [t for t in tensor_outputs(e) if is_of_elements(t)]
+        stage |= dict.fromkeys(made, at)
+        operations += expr_instructions(e) if made else 0
+    live = (n + sum(made <= s < last.get(t, 0) for t, made in stage.items()) for s, n in in_stage.items())
+    return operations, max(live)
 
 
 class ScanScheduler:
@@ -124,44 +135,19 @@ class ScanScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        graph = resolving_graph(segment)
-        reference = reference_scan(segment, graph)
-        order = dim_order(graph, segment, reference.output, inputs)
-        groups = dim_groups(graph, reference.output)
-        scanned = graph.group(reference.axis)
-        length = inputs.evaluate(scanned.extent)
-        kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
-        fastest = groups[order[-1]]
-        full = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
-        count = concrete_dims(graph, reference.output)
-        moved = sum(t.dtype.itemsize for t in full if concrete_dims(graph, t) == count)
-        limit = vector_limit(segment, graph, fastest)
-        widest = _ACCESS_BYTES // limit
-        if fastest is scanned:
-            # Of few short rows the ends are what all wait for; of many, accesses count.
-            least = min_peeled_length(limit) if limit > 1 else 0
-            at_least = least if kept < _MOST_BY_ELEMENT * device.sm_count else 0
-            accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=at_least)
-            if isinstance(accesses.access, Peeled) and length < least and limit > _SHORT_VECTOR:
-                accesses = choose_accesses(graph, segment, [fastest], inputs, _SHORT_VECTOR)
-            # The first part of a row that is cut where it is aligned may hold a single element of it.
-            spread = length + (accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0)
-            params = _inner(order, spread, kept, accesses, widest, moved, device)
-            capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
-            bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
-            if 1 < length <= capacity:
-                bounds = row_bounds(segment, graph, frozenset([scanned]), inputs, capacity, order, groups)
-            return replace(
-                params,
-                access=accesses.access,
-                bounds=() if isinstance(bounds, Refused) else bounds,
-            )
-        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-        return _outer(order, length, kept, vector, vectorized, widest, moved, live_values(segment), device)
+        return next(self.mappings(segment, inputs, device))
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
+        return islice(self.mappings(segment, inputs, device), _MOST_CANDIDATES)
+
+    def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
+        """All params, first the one to propose, then the fastest."""
+        found = _found(segment, inputs, device)
+        way = min(found.ways, key=lambda way: ranked_scans(way[1], device)[0][0])
+        for k, (_, m) in enumerate(ranked_scans(way[1], device)):
+            reasons = Reasons(lambda: scan_reasons(way[1], device)) if k == 0 else ()
+            yield _params(segment, inputs, found, way, m, reasons)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -194,111 +180,103 @@ class ScanScheduler:
         return builder
 
 
-def _inner(
-    order: tuple[int, ...],
-    length: int,
-    kept: int,
-    found: RowAccesses,
-    widest: int,
-    element_bytes: int,
-    device: DeviceInfo,
-) -> ScanParams:
-    vector, vectorized = found.vector, found.vectorized
-    accesses = max(1, -(-length // vector))
-    limit = min(_THREADS, device.max_threads_per_block)
-    few = kept < _FEW_ROWS * device.sm_count
-    in_one_go = accesses * vector * widest <= limit * _ROW_BYTES
-    held = _HELD_BYTES if few and not in_one_go else _ROW_BYTES
-    most = max(1, min(_MOST_TILES, held // (vector * widest)))
-    threads, cluster, ahead = _power_of_two(-(-accesses // most), 1, limit), 1, False
-    if device.max_cluster > 1 and accesses > limit * most and 2 * kept <= _BLOCKS_PER_SM * device.sm_count:
-        shared = ClusterScanRows(kept, accesses, vector, widest, kept * length * element_bytes)
-        shape = choose_scan_cluster(shared, device)
-        if shape is not None:
-            threads, most, cluster, ahead = shape.threads, shape.accesses, shape.blocks, shape.ahead
-    if threads < device.warp_size:
-        # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
-        threads = _power_of_two(accesses, 1, device.warp_size)
-    tiles = max(1, min(most, -(-accesses // (threads * cluster))))
-    if isinstance(found.access, Peeled) and threads <= device.warp_size and tiles > 1:
-        # Accesses with nothing to do take as long as others.
-        half = device.warp_size // 2
-        fewer = -(-accesses // half)
-        if fewer * half < threads * tiles and fewer * vector * widest <= _STEP_BYTES:
-            threads, tiles = half, fewer
-    if cluster == 1 and accesses > limit * most:
-        threads, tiles = _one_step(accesses, limit, _STEP_BYTES // (vector * widest), device) or (threads, tiles)
-    rows = max(1, min(128 // threads, _power_of_two(kept, 1, 128)))
-    steps = -(-accesses // (threads * tiles * cluster))
-    # A cluster's shape says it for itself: its blocks wait for one another.
-    ahead = ahead if cluster > 1 else steps >= LEAST_AHEAD
-    reasons = (
-        f"{length} elements of a row in {accesses} accesses of {vector}",
-        f"{threads} threads a row, {tiles} accesses each in registers, {rows} rows a block",
-        *([f"{kept} rows leave SMs idle: the {cluster} blocks of a cluster share one"] if cluster > 1 else []),
-        "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
-    )
-    return ScanParams(
-        order,
-        True,
-        threads,
-        rows,
-        tiles,
-        vector,
-        vectorized,
-        cluster=cluster,
-        ahead=ahead,
-        reasons=reasons,
-    )
+@record(eq=False)
+class _Found:
+    """A scan segment at its sizes: the order of its dims, that which is scanned, its length, and ways to access its elements
+    with what each asks for."""
+
+    order: tuple[int, ...]
+    groups: list[Group]
+    scanned: Group
+    length: int
+    ways: list[tuple[RowAccesses, ScanWork]]
 
 
-def _one_step(accesses: int, limit: int, most: int, device: DeviceInfo) -> tuple[int, int] | None:
-    """(threads, accesses of each) that hold a row at once, nearly all of them with work; None if so many do not."""
-    warp = device.warp_size
-    shapes = [(-(-accesses // (tiles * warp)) * warp, tiles) for tiles in range(1, most + 1)]
-    fitting = [shape for shape in shapes if shape[0] <= limit]
-    return min(fitting, key=lambda shape: (shape[0] * shape[1], -shape[1]), default=None)
-
-
-def _outer(
-    order: tuple[int, ...],
-    length: int,
-    kept: int,
-    vector: int,
-    vectorized: tuple[str, ...],
-    widest: int,
-    element_bytes: int,
-    live: int,
-    device: DeviceInfo,
-) -> ScanParams:
-    columns = max(1, -(-kept // vector))
-    batch = max(1, min(_MOST_TILES, _HELD_BYTES // (vector * widest), length))
-    # One thread folds a column if there are columns enough to keep every processor's memory busy; else several share it.
-    wanted = device.sm_count * _COLUMN_THREADS
-    if columns >= wanted // 2:
-        along, down = 128, 1
+def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Found:
+    graph = resolving_graph(segment)
+    reference = reference_scan(segment, graph)
+    order = dim_order(graph, segment, reference.output, inputs)
+    groups = dim_groups(graph, reference.output)
+    scanned = graph.group(reference.axis)
+    length = inputs.evaluate(scanned.extent)
+    kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
+    fastest = groups[order[-1]]
+    count = concrete_dims(graph, reference.output)
+    arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
+    full = [t for t in arguments if concrete_dims(graph, t) == count]
+    limit = vector_limit(segment, graph, fastest)
+    operations, live = element_counts(segment)
+    inner = fastest is scanned
+    if inner:
+        accesses = choose_accesses(graph, segment, [fastest], inputs, limit)
+        ways = [accesses]
+        if isinstance(accesses.access, Peeled):
+            shorter = sorted({min(limit, _SHORT_VECTOR), 1} - {limit})
+            ways += [choose_accesses(graph, segment, [fastest], inputs, n) for n in shorter]
     else:
-        # Whole sectors of a row, and two blocks for every processor: one computes while the other waits for memory.
-        least = max(1, _SECTOR_BYTES // (vector * widest))
-        along = 1 << round(math.log2(max(1.0, columns / (2 * device.sm_count))))
-        along = _power_of_two(columns, 1, max(least, min(along, device.warp_size // 2)))
-        most = device.max_threads_per_block // (2 * along)
-        down = _power_below(min(wanted // columns, -(-length // batch), most))
-    cluster, ahead = 1, False
-    blocks = -(-columns // along)
-    if device.max_cluster > 1 and length > down * batch and blocks < device.sm_count:
-        # A block's columns side by side are as long a row.
-        shared = ClusterScanRows(blocks, length * along, vector, widest, kept * length * element_bytes, live)
-        shape = choose_scan_cluster(shared, device)
-        if shape is not None and shape.time_us < block_time(shared, down * along, batch, device):
-            down, batch, cluster, ahead = shape.threads // along, shape.accesses, shape.blocks, shape.ahead
-    reasons = (
-        f"{columns} columns of {vector} elements, {length} rows",
-        f"{along} columns a block, {down} threads a column, {batch} rows of each in registers",
-        *([f"{blocks} blocks leave SMs idle: the {cluster} blocks of a cluster share columns"] if cluster > 1 else []),
-    )
+        ways = [RowAccesses(*choose_vector(graph, segment, fastest, inputs, limit))]
+
+    def work(way: RowAccesses) -> ScanWork:
+        is_cut = isinstance(way.access, Peeled)
+        # The first part of a row that is cut where it is aligned may hold a single element of it.
+        spread = length + (way.vector - 1 if is_cut else 0)
+        sizes = [t.dtype.itemsize for t in full]
+        return ScanWork(
+            inner=inner,
+            # A plain number: what is found for it in a trace is found again for rows of this length.
+            length=operator.index(spread) if inner else rounded(spread, _DIGITS),
+            kept=rounded(kept, _DIGITS),
+            vector=way.vector,
+            itemsize=_ACCESS_BYTES // limit,
+            narrowest=min(sizes, default=_ACCESS_BYTES // limit),
+            loaded=sum(t.dtype.itemsize for t in full if t in segment.input_tensors),
+            moved=sum(sizes),
+            arguments=len(full),
+            scans=len(scans_of(segment)),
+            live=live,
+            operations=operations,
+            most=max_unrolled_elements(segment, device),
+            is_cut=is_cut,
+            is_divided=_has_both_sides(order, groups, scanned, inputs) if not inner else False,
+            is_apart=any(inputs.evaluate(fastest.extent) * size % SECTOR_BYTES for size in sizes),
+        )
+
+    return _Found(order, groups, scanned, length, [(way, work(way)) for way in ways])
+
+
+def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:
+    """Whether dims of more than one element are slower than the scanned one, and others faster."""
+    slower = order[: next(k for k, d in enumerate(order) if groups[d] is scanned)]
+    return any(inputs.evaluate(groups[d].extent) != 1 for d in slower)
+
+
+def _params(
+    segment: Fusion,
+    inputs: SegmentInputs,
+    found: _Found,
+    way: tuple[RowAccesses, ScanWork],
+    m: ScanMapping,
+    reasons: Sequence[str],
+) -> ScanParams:
+    accesses, work = way
+    bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
+    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.length)
+    if work.inner and 1 < found.length <= capacity:
+        graph, scanned = resolving_graph(segment), frozenset([found.scanned])
+        bounds = row_bounds(segment, graph, scanned, inputs, capacity, found.order, found.groups)
     return ScanParams(
-        order, False, down, along, batch, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons
+        found.order,
+        work.inner,
+        m.along,
+        m.beside,
+        m.batch,
+        m.vector,
+        accesses.vectorized if m.vector > 1 else (),
+        access=accesses.access,
+        cluster=m.sharing,
+        ahead=m.ahead,
+        bounds=() if isinstance(bounds, Refused) else bounds,
+        reasons=reasons,
     )
 
 
@@ -370,16 +348,3 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
     return outside, at + 1
-
-
-def _power_below(value: int) -> int:
-    """The largest power of two up to `value`; 1 for none."""
-    return 1 << (max(value, 1).bit_length() - 1)
-
-
-def _power_of_two(value: int, low: int, high: int) -> int:
-    """The power of two nearest above `value`, within [low, high]."""
-    n = 1
-    while n < value:
-        n *= 2
-    return max(low, min(n, high))
