@@ -29,7 +29,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/pointwise_work.py": {
         "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION OF_CONSTANT",
         "cycles": "BLOCK_CYCLES STORED",
-        "share": "MISSED AGAIN HELD",
+        "share": "MISSED AGAIN HELD EDGES EVEN_EDGES ITERATED",
     },
     "cost/reduction_mappings.py": {
         "instructions": "CUT",

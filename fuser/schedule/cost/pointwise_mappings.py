@@ -24,6 +24,8 @@ from fuser.schedule.cost.pointwise_work import (
     Loops,
     PointwiseMapping,
     PointwiseWork,
+    grid_of,
+    is_flat,
     loop_counts,
     pointwise_work_of,
     resident_blocks_of,
@@ -34,7 +36,10 @@ COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
 UNROLLS = (2, 4, 8, 16)
 """Iterations of a thread."""
-TRIED_UNROLLS = (4,)
+MOST_UNALIGNED = 2
+"""The same where accesses begin anywhere: their tests make loads wait for one another (H200: of 17 segments two iterations take
+1 % less than one, four 7 % more than two, eight 30 %)."""
+TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""
 CLOSE = 1.03
 """Times so close to the least that estimates do not tell them apart."""
@@ -93,9 +98,15 @@ def _iterations(
     for place in places if along is None else (along,):
         count = ceil_div(counts[-1 - place], m.wide if place == 0 else m.high if place == 1 else 1)
         bits = sum(1 << p for p in m.loops[-1 - place])
+        if work.is_peeled and any(
+            s.spans[-1] and not any(s.spans[p] for p in m.loops[-1 - place]) for s in work.streams
+        ):
+            # Each row is cut at places of its own: what rows have in common is read at others for each.
+            continue
         is_shared = work.may_iterate and place > 0 and any(not parts & bits for parts, _ in work.computed)
+        most = min(count, count if work.may_merge else MOST_UNALIGNED)
         for unroll in unrolls:
-            if unroll <= count and unroll * m.vector <= work.most_elements:
+            if unroll <= most and unroll * m.vector <= work.most_elements:
                 yield m._replace(unroll=unroll, unroll_loop=place)
                 if is_shared:
                     yield m._replace(unroll=unroll, unroll_loop=place, sequential=True)
@@ -141,7 +152,7 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
             if t <= least * KEPT:
                 _refine(work, best, singles, time)
     ranked = sorted((t, m) for m, t in times.items() if t < math.inf)
-    limit = device.launch + (ranked[0][0] - device.launch) * CLOSE
+    limit = _close_to(ranked[0][0], device)
     best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(work, timed[1]))
     return (best, *(timed for timed in ranked if timed is not best))
 
@@ -167,13 +178,31 @@ def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> Pointwi
     loops = (tuple(range(len(work.lengths))),)
     singles = _single_iterations(work, vector, loops, device)
     found = [m for single in singles for m in (single, *_iterations(work, single))]
-    return min(found, key=lambda m: (_time(work, m, device), m))
+    times = {m: _time(work, m, device) for m in found}
+    limit = _close_to(min(times.values()), device)
+    return min((m for m, time in times.items() if time <= limit), key=lambda m: _preference(work, m))
+
+
+def _close_to(time: float, device: DeviceInfo) -> float:
+    """Up to which time estimates do not tell mappings from one that takes so long."""
+    return device.launch + (time - device.launch) * CLOSE
 
 
 def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:
     """Of mappings that take about as long the plainest, so that many sizes share a kernel."""
     is_plain = m.loops == tuple((p,) for p in range(len(work.lengths)))
-    return not is_plain, -len(m.loops), -m.vector, m.sequential, m.unroll, abs(m.threads - COPY_BLOCK), -m.wide, m
+    is_apart = is_flat(grid_of(loop_counts(work, m.vector, m.loops), m))
+    return (
+        is_apart,
+        not is_plain,
+        -len(m.loops),
+        -m.vector,
+        m.sequential,
+        m.unroll,
+        abs(m.threads - COPY_BLOCK),
+        -m.wide,
+        m,
+    )
 
 
 def pointwise_reasons(work: PointwiseWork, device: DeviceInfo) -> tuple[str, ...]:

@@ -167,33 +167,46 @@ class PointwiseSpace:
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             lengths[-1] += max(vectors) - 1
         is_aligned = isinstance(access, Aligned)
-        computed: dict[int, int] = {}
-        for groups, instructions in _instructions_along(self.segment, self.graph):
-            bits = sum(1 << p for p, part in enumerate(parts) if not groups.isdisjoint(part))
-            computed[bits] = computed.get(bits, 0) + instructions
         extents = self.widths.extents
         lengths = [_length(n, is_last=p == last) for p, n in enumerate(lengths)]
-        streams = self._streams(widths, is_aligned=is_aligned)
-        moved = [0, 0]
-        for a, s in zip(self.arguments, streams, strict=True):
-            touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
-            # A table's rows are looked up again and again.
-            whole = touched if s.chain == 1 else rounded(_elements(a), OF_ROWS) * s.itemsize
-            moved[s.is_stored] += int(min(touched, whole))
+        streams = self.streams(widths, parts, is_aligned=is_aligned)
+        read, written = self.moved(streams, lengths)
         return PointwiseWork(
             lengths=tuple(lengths),
             constants=tuple(all(e.is_const for g in part for e in extents[g]) for part in parts),
             vectors=tuple(vectors),
             streams=streams,
-            read=moved[False],
-            written=moved[True],
-            computed=tuple(sorted(computed.items())),
+            read=read,
+            written=written,
+            computed=self.computed(),
             most_elements=self.max_unrolled,
             may_merge=is_aligned,
+            is_peeled=isinstance(access, Peeled),
             may_iterate=is_aligned and self.cells is None,
         )
 
-    def _streams(self, widths: Mapping[str, int], *, is_aligned: bool) -> tuple[Stream, ...]:
+    def computed(self) -> tuple[tuple[int, int], ...]:
+        """Parts along which values vary, as bits, and instructions of one."""
+        found: dict[int, int] = {}
+        for groups, instructions in _instructions_along(self.segment, self.graph):
+            bits = sum(1 << p for p, part in enumerate(self.parts) if not groups.isdisjoint(part))
+            found[bits] = found.get(bits, 0) + instructions
+        return tuple(sorted(found.items()))
+
+    def moved(self, streams: Sequence[Stream], lengths: Sequence[int]) -> tuple[int, int]:
+        """Bytes of device memory that are read and written, once each."""
+        found = [0, 0]
+        for a, s in zip(self.arguments, streams, strict=True):
+            touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
+            # A table's rows are looked up again and again.
+            whole = touched if s.chain == 1 else rounded(_elements(a), OF_ROWS) * s.itemsize
+            found[s.is_stored] += int(min(touched, whole))
+        return found[0], found[1]
+
+    def streams(
+        self, widths: Mapping[str, int], parts: Sequence[Sequence[Group]], *, is_aligned: bool
+    ) -> tuple[Stream, ...]:
+        """How each argument lies along some parts, with accesses of so many elements."""
         read: dict[str, int] = {}
         for a in self.arguments:
             if a.tensor in self.inputs:
@@ -211,24 +224,33 @@ class PointwiseSpace:
                     itemsize=a.itemsize,
                     access=widths.get(a.name, 1) * itemsize,
                     is_stored=not is_read,
-                    spans=self._spans(a, looked_up),
+                    spans=self._spans(a, looked_up, parts),
                     own=own / SHARES,
                     active=self._active(a),
                     chain=1 if looked_up is None else 2,
                     is_aligned=is_aligned or not is_read,
+                    is_even=self._is_even(a),
                 )
             )
         return tuple(found)
 
-    def _spans(self, a: Argument, looked_up: Tensor | None) -> tuple[int, ...]:
+    def _spans(self, a: Argument, looked_up: Tensor | None, parts: Sequence[Sequence[Group]]) -> tuple[int, ...]:
         """Bytes from one index of each part to the next. What is looked up is anywhere."""
         apart = set[Group]() if looked_up is None else {self.graph.group(d) for d in looked_up.visible}
         found: list[int] = []
-        for part in self.parts:
+        for part in parts:
             solid = next((g for g in reversed(part) if self.sizes[g] != 1), None)
             span = 0 if solid is None else rounded_up(a.stride(solid) * a.tensor.dtype.itemsize)
             found.append(ANYWHERE if not span and solid in apart else span)
         return tuple(found)
+
+    def _is_even(self, a: Argument) -> bool:
+        """Whether all of its rows begin where sectors do."""
+        itemsize = a.tensor.dtype.itemsize
+        steps = (a.stride(g) * itemsize for part in self.parts for g in part if self.sizes[g] != 1)
+        along = self.sizes[self.parts[-1][-1]] if self.parts else 1
+        steps = (s for s in steps if s >= min(SECTOR_BYTES, along * itemsize))
+        return a.alignment % SECTOR_BYTES == 0 and not any(s % SECTOR_BYTES for s in steps)
 
     def _active(self, a: Argument) -> float:
         """The share of the indices of the loops at which a read has an element: not beside a slice that is padded."""

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fuser.ir.device_info import LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
+from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.schedule.cost.code_costs import DEPENDENT, LOADED, LOOKUP
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
@@ -33,6 +34,10 @@ MISSED = 0.7
 """Of what blocks read, what no other block has left in the first-level cache of their SM."""
 AGAIN = 1.08
 """What memory takes where threads load again after they have stored (copies by persistent grids take 5 to 20 % longer)."""
+EDGES, EVEN_EDGES = 0.35, 0.1
+"""Bursts that a block moves beside its own for each piece of a row: where rows begin inside of sectors, and where not."""
+ITERATED = 0.015
+"""What memory takes more for each doubling of the iterations of a thread: reads and writes come in longer bursts."""
 OWN_REGISTERS = 17
 """Of a thread, for addresses and counters."""
 HELD = 0.75
@@ -53,6 +58,7 @@ class Stream(NamedTuple):
     active      share of its accesses that read something: the others are beside a pad
     chain       loads that follow one another until it is there: an address may have to be looked up
     is_aligned  accesses begin at multiples of their size
+    is_even     rows begin where sectors do
     """
 
     itemsize: int
@@ -63,6 +69,7 @@ class Stream(NamedTuple):
     active: float = 1.0
     chain: int = 1
     is_aligned: bool = True
+    is_even: bool = True
 
 
 class PointwiseWork(NamedTuple):
@@ -76,6 +83,7 @@ class PointwiseWork(NamedTuple):
     computed       (parts along which values vary, as bits; instructions of one)
     most_elements  of a thread that the code may be repeated for
     may_merge      rows may be merged with what is around them: no vector is cut at their ends
+    is_peeled      rows are cut at places of their own
     may_iterate    a thread may compute one index after another
     """
 
@@ -88,6 +96,7 @@ class PointwiseWork(NamedTuple):
     computed: tuple[tuple[int, int], ...]
     most_elements: int
     may_merge: bool = True
+    is_peeled: bool = False
     may_iterate: bool = True
 
 
@@ -130,13 +139,20 @@ def loop_counts(work: PointwiseWork, vector: int, loops: Loops) -> list[int]:
     return counts
 
 
-def blocks_of(counts: Sequence[int], m: PointwiseMapping) -> int:
-    """Blocks of the grid."""
-    blocks = 1
+def grid_of(counts: Sequence[int], m: PointwiseMapping) -> list[int]:
+    """Blocks along each loop."""
+    blocks: list[int] = []
     for place, count in enumerate(reversed(counts)):
         threads = m.wide if place == 0 else m.high if place == 1 else 1
-        blocks *= ceil_div(count, threads * m.unroll if place == m.unroll_loop else threads)
+        blocks.insert(0, ceil_div(count, threads * m.unroll if place == m.unroll_loop else threads))
     return blocks
+
+
+def is_flat(grid: Sequence[int]) -> bool:
+    """Whether y or z of the grid cannot count the blocks along loops around the last ones: all are counted along x."""
+    # Where all columns are one block the rows are along x.
+    apart = grid if grid[-1] > 1 else grid[:-1]
+    return len(grid) > 1 and max(math.prod(apart[:-2]), *apart[-2:-1], 1) > GRID_LIMIT
 
 
 _Digits = list[tuple[int, int, int]]
@@ -160,7 +176,7 @@ def _digits(work: PointwiseWork, m: PointwiseMapping, threads: int) -> _Digits:
     return found
 
 
-def _pieces(stream: Stream, each: int, digits: _Digits) -> tuple[int, int]:
+def touched_pieces(stream: Stream, each: int, digits: _Digits) -> tuple[int, int]:
     """Pieces of memory in which so many bytes at all of these places lie, and the bytes of one piece."""
     extent, pieces = each, 1
     for count, p, step in digits:
@@ -194,18 +210,20 @@ def resident_blocks_of(work: PointwiseWork, m: PointwiseMapping, device: DeviceI
 
 
 class _Accesses(NamedTuple):
-    """Of a thread and of its block. lines: cycles of the first-level cache; fetched: bytes of a block that L2 answers."""
+    """Of a thread and of its block. lines: cycles of the first-level cache; fetched: bytes of a block that L2 answers; edges:
+    bytes that it moves beside its own."""
 
     instructions: float
     lines: float
     loaded: int
     fetched: float
+    edges: float
 
 
 def _accesses(work: PointwiseWork, m: PointwiseMapping) -> _Accesses:
     last, iterated = m.loops[-1][-1], m.iterated
     lanes, of_block = _digits(work, m, WARP), _digits(work, m, m.threads)
-    instructions = lines = fetched = 0.0
+    instructions = lines = fetched = edges = 0.0
     loaded = 0
     for s in work.streams:
         span = s.spans[last]
@@ -218,18 +236,20 @@ def _accesses(work: PointwiseWork, m: PointwiseMapping) -> _Accesses:
         access = min(s.access, whole)
         count = times * own // access
         instructions += count * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
-        pieces, extent = _pieces(s, access, lanes)
-        if s.is_stored:
-            lines += count * pieces * max(1.0, extent / SECTOR_BYTES) * STORED
-            continue
-        lines += count * pieces * max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
-        loaded += own * times
         block = [*of_block, (times, iterated[-1], 1)] if times > 1 else of_block
         if whole != own:
             block = [(m.vector, last, 1), *block]
-        pieces, extent = _pieces(s, whole, block)
-        fetched += pieces * max(SECTOR_BYTES, extent) * s.own
-    return _Accesses(instructions, lines, loaded, fetched)
+        rows, row = touched_pieces(s, whole, block)
+        if all(s.spans):
+            edges += BURST_BYTES * rows * (EVEN_EDGES if s.is_even else EDGES) * s.own
+        pieces, extent = touched_pieces(s, access, lanes)
+        if s.is_stored:
+            lines += count * pieces * (max(1.0, extent / SECTOR_BYTES) + (not s.is_even)) * STORED
+            continue
+        lines += count * pieces * max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
+        loaded += own * times
+        fetched += rows * max(SECTOR_BYTES, row) * s.own
+    return _Accesses(instructions, lines, loaded, fetched, edges)
 
 
 def _operations(work: PointwiseWork, m: PointwiseMapping) -> int:
@@ -244,10 +264,13 @@ def _operations(work: PointwiseWork, m: PointwiseMapping) -> int:
 def pointwise_work_of(work: PointwiseWork, m: PointwiseMapping, resident: int, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     accesses, operations = _accesses(work, m), _operations(work, m)
-    blocks = blocks_of(loop_counts(work, m.vector, m.loops), m)
+    grid = grid_of(loop_counts(work, m.vector, m.loops), m)
+    blocks = math.prod(grid)
     instructions = THREAD + ITERATION * m.unroll + accesses.instructions + OPERATION * operations
     instructions += sum(OF_CONSTANT if work.constants[p] else DIVISION for loop in m.loops for p in loop[1:])
-    moved = (work.read + work.written) / blocks * (AGAIN if m.sequential else 1.0)
+    instructions += DIVISION * (len(grid) - 1) if is_flat(grid) else 0.0
+    moved = (work.read + work.written) / blocks + accesses.edges
+    moved *= AGAIN if m.sequential else 1.0 + ITERATED * math.log2(m.unroll)
     trips = m.unroll if m.sequential else 1
     latencies = device.latencies
     # What all blocks read is found in L2.

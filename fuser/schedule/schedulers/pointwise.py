@@ -24,7 +24,7 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
-from fuser.schedule.params import Aligned, Params, ParamsClass, PointwiseParams
+from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
@@ -149,7 +149,7 @@ class PointwiseScheduler:
         else:
             # What all iterations of a thread have in common is computed once.
             once = set(_of_one_element(builder))
-            if params.unroll > 1 and len(params.merged_dims) > 1:
+            if params.unroll > 1 and len(params.merged_dims) > 1 and not isinstance(params.access, Peeled):
                 once |= {
                     t.name for t in builder.tensors if is_invariant_in_loop(builder, t.name, len(types))
                 }.difference(loads)

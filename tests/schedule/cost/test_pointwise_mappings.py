@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from fuser.schedule.cost.pointwise_work import (
     PointwiseMapping,
     PointwiseWork,
     Stream,
-    blocks_of,
+    grid_of,
     loop_counts,
     pointwise_work_of,
     resident_blocks_of,
@@ -87,7 +88,7 @@ def test_mappings_do_the_whole_work(seed: int) -> None:
         counts = loop_counts(work, m.vector, m.loops)
         assert sorted(p for loop in m.loops for p in loop) == list(range(len(work.lengths)))
         assert m.loops[-1][-1] == len(work.lengths) - 1, "threads of x go along what is fastest in memory"
-        assert blocks_of(counts, m) * m.threads * m.unroll * m.vector >= total_of(work)
+        assert math.prod(grid_of(counts, m)) * m.threads * m.unroll * m.vector >= total_of(work)
         assert m.threads <= device.max_threads_per_block
         resident = resident_blocks_of(work, m, device)
         assert resident >= 1
@@ -102,7 +103,7 @@ def test_the_proposal_fills_the_device(seed: int) -> None:
     work, device = random_work(chance), chance.choice(DEVICES)
     (_, m), *_ = ranked_pointwise(work, device)
     counts = loop_counts(work, m.vector, m.loops)
-    blocks, total = blocks_of(counts, m), total_of(work)
+    blocks, total = math.prod(grid_of(counts, m)), total_of(work)
     if total >= 64 * BLOCKS[0] * device.sm_count and work.may_merge:
         assert -(-m.threads // WARP) * WARP >= BLOCKS[0]
         assert blocks >= device.sm_count

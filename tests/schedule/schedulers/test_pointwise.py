@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -150,11 +151,20 @@ def test_threads_follow_a_short_inner_dim() -> None:
     assert "/" not in body(kernel).split("{", 1)[1]
 
 
-def test_more_blocks_than_an_axis_counts_share_one_axis() -> None:
-    _, params = compiled(column_scale, tensor(Float, 1 << 17, 4096), tensor(Float, 1 << 17))
-    assert params.grid_axes == 1
-    _, params = compiled(swapped_middle, tensor(BFloat16, 70000, 8, 32, 128))
-    assert params.grid_axes == 1
+@pytest.mark.parametrize(
+    "shape", [(70000, 8, 32, 128), (1 << 21, 3, 5, 8), (3, 1 << 20, 2, 64), (1 << 17, 1 << 6, 1, 8)]
+)
+def test_more_blocks_than_an_axis_counts_share_one_axis(shape: tuple[int, ...]) -> None:
+    """Or are no more, as each has several rows: that takes no divisions."""
+    _, params = compiled(swapped_middle, tensor(BFloat16, *shape))
+    # The output's dims are those of the input with the middle ones swapped.
+    sizes = iter([(shape[0], shape[2], shape[1], shape[3])[d] for d in params.order])
+    counts = [math.prod(next(sizes) for _ in range(sum(loop))) for loop in params.merged_dims][:-1]
+    if counts and params.grid_axes == 3:
+        counts[-1] = -(-counts[-1] // params.block_shape[1])
+        counts[-params.unroll_loop] = -(-counts[-params.unroll_loop] // params.unroll)
+        by_y_and_z = counts if params.block_shape[0] else counts[:-1]
+        assert max(math.prod(by_y_and_z[:-1]), *by_y_and_z[-1:], 1) <= 65535
 
 
 def table_scale(fd: FusionDefinition) -> None:
@@ -186,6 +196,27 @@ def test_the_last_vector_of_one_run_may_be_cut() -> None:
 def test_rows_are_cut_where_the_output_is_aligned() -> None:
     _, params = compiled(column_scale, tensor(Float, 8191, 8191), tensor(Float, 8191))
     assert (params.vector, params.access) == (4, Peeled("t3"))
+
+
+def test_rows_that_are_cut_share_a_row_operand() -> None:
+    """Each row is cut at places of its own: what all have in common is read for each of them, whatever is proposed or tried."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, b, s = fd.define_tensor([-1, -1], True, Float), *(fd.define_tensor([-1], True, Float) for _ in range(2))
+        row, column = fd.ops.broadcast(fd.ops.exp(b), [True, False]), fd.ops.broadcast(fd.ops.exp(s), [False, True])
+        fd.add_output(x * row + column)
+
+    inputs = [tensor(Float, 4099, 5003), tensor(Float, 5003), tensor(Float, 4099)]
+    assert isinstance(compiled(define, *inputs)[1].access, Peeled)
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, inputs)
+    found = list(PointwiseScheduler().candidates(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200))
+    assert len(found) > 4
+    for params in found[:5]:
+        KernelCompiler(H200).compile_segment(Segment(fusion, PointwiseScheduler(), ()), bound, params)
 
 
 def halves(width: int) -> Define:
