@@ -26,6 +26,9 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/pointwise_space.py": {
         "elements": "ANYWHERE",
     },
+    "cost/transpose_mappings.py": {
+        "instructions": "TURNED",
+    },
     "cost/pointwise_work.py": {
         "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION OF_CONSTANT",
         "cycles": "BLOCK_CYCLES STORED",

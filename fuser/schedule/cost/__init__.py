@@ -14,6 +14,7 @@ Pointwise
     pointwise_mappings.py         mappings of elements to threads and blocks, and the fastest of them
     pointwise_space.py            the iteration space: merged dims, arguments, the widest accesses
     plan_pointwise.py             accesses and mapping as parameters
+    transpose_mappings.py         tiles of segments whose arguments disagree on the fastest dim, and the fastest of them
 Reductions
     reduction_space.py            what a reduction works on at the current sizes, and how its elements are accessed
     reduction_mappings.py         mappings of elements to threads and blocks, and their work

@@ -1,0 +1,224 @@
+"""Mappings of tiles that are turned in shared memory: how large they are, and how many threads move one.
+
+A tile has elements along two runs of dims, M and N (see `TransposeParams`). What lies along M is moved in accesses of
+`vectors[0]` elements, `lanes[0]` of them side by side, and stored to or read from shared memory; all else along N. What tiles
+have beyond the ends of the runs is asked for by nobody, but its threads pass by all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
+from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
+from fuser.schedule.cost.estimate import Work, estimate, total_time
+from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+from fuser.schedule.cost.pointwise_mappings import CLOSE, COPY_BLOCK, MOST_EXPLAINED, MOST_REMEMBERED
+from fuser.schedule.cost.pointwise_work import (
+    ACCESS,
+    BLOCK_CYCLES,
+    EDGES,
+    EVEN_EDGES,
+    HELD,
+    ITERATION,
+    OPERATION,
+    OWN_REGISTERS,
+    STORED,
+    THREAD,
+    UNALIGNED,
+    Stream,
+    touched_pieces,
+)
+from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
+
+THREADS = (64, 128, 256, 512)
+"""Of a block."""
+TILES = (16, 32, 64, 128, 256)
+"""Elements of a tile along a run."""
+MOST_ACCESSES = 16
+"""Of a thread to one argument: more take registers."""
+TURNED = 3.0
+"""Instructions for an element that passes through shared memory."""
+M, N = 0, 1
+
+
+class TransposeWork(NamedTuple):
+    """What is the same for all tiles. Spans of streams are those along M and N.
+
+    lengths     elements of the runs M and N
+    batch       pairs of them
+    vectors     elements of an access along each, to choose from
+    staged      arguments that lie along M; `others`: along N, or along neither
+    read, written   bytes of device memory, once each
+    computed    instructions of an element
+    """
+
+    lengths: tuple[int, int]
+    batch: int
+    vectors: tuple[tuple[int, int], ...]
+    staged: tuple[Stream, ...]
+    others: tuple[Stream, ...]
+    read: int
+    written: int
+    computed: int
+
+
+class TransposeMapping(NamedTuple):
+    """See the head of this module."""
+
+    vectors: tuple[int, int]
+    tile: tuple[int, int]
+    lanes: tuple[int, int]
+    threads: int
+
+    @property
+    def elements(self) -> int:
+        """Of a tile."""
+        return self.tile[M] * self.tile[N]
+
+
+def shared_bytes(work: TransposeWork, m: TransposeMapping) -> int:
+    """Of a block."""
+    return m.elements * sum(s.itemsize for s in work.staged)
+
+
+def transpose_mappings(work: TransposeWork, device: DeviceInfo) -> Iterator[TransposeMapping]:
+    """All tiles that fit on the device, of lines that a warp can have side by side."""
+    for vectors in work.vectors:
+        sides = [list(_tile_sides(work, vectors, k)) for k in (M, N)]
+        for (m, lanes_m), (n, lanes_n) in product(*sides):
+            for threads in (t for t in THREADS if t <= device.max_threads_per_block):
+                found = TransposeMapping(vectors, (m, n), (lanes_m, lanes_n), threads)
+                # A tile of fewer accesses than the smallest block has a thread for each.
+                found = found._replace(threads=min(threads, m * n // max(vectors))) if threads == THREADS[0] else found
+                is_shared = shared_bytes(work, found) <= device.shared_per_block
+                has_few = m * n <= MOST_ACCESSES * found.threads * min(vectors)
+                if (
+                    is_shared
+                    and has_few
+                    and found.threads * max(vectors) <= m * n
+                    and resident_tiles(work, found, device)
+                ):
+                    yield found
+
+
+def _tile_sides(work: TransposeWork, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:
+    """Lengths of a tile along a run, and threads side by side: a line, or as many as a warp has."""
+    vector = vectors[k]
+    side = work.others if k else work.staged
+    narrow = min((s.itemsize for s in side if s.spans[k]), default=REGISTER_BYTES)
+    line = WARP if vector == 1 else max(1, LINE_BYTES // (vector * narrow))
+    # A tile is no longer than a run, but for the shortest ones.
+    most = max(TILES[0], power_of_two(work.lengths[k]))
+    for tile in TILES:
+        if vector <= tile <= most:
+            for lanes in sorted({min(line, tile // vector, WARP), min(WARP, tile // vector)}):
+                yield tile, lanes
+
+
+def resident_tiles(work: TransposeWork, m: TransposeMapping, device: DeviceInfo) -> int:
+    """Blocks that an SM holds; 0 where threads would not have their registers."""
+    loaded = sum(s.itemsize for s in (*work.staged, *work.others) if not s.is_stored) * m.elements / m.threads
+    registers = OWN_REGISTERS + math.ceil(HELD * loaded / REGISTER_BYTES)
+    if granted_registers(registers) > most_registers(m.threads, device):
+        return 0
+    reserved = device.shared_per_sm - device.shared_per_block_optin
+    return resident_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
+
+
+def _shared_cycles(s: Stream, m: TransposeMapping) -> float:
+    """Of an SM for an element of all threads of a warp: whole accesses of rows one way, by element across rows the other.
+
+    Rows hold their accesses in an order of their own (`ScheduleBuilder.swizzle`): as many rows as they have accesses, or as
+    lie in a line of all banks, are read without conflicts.
+    """
+    # Inputs lie in rows along M, outputs along N.
+    row = N if s.is_stored else M
+    vector = m.vectors[row]
+    apart = m.tile[row] // vector * max(1.0, LINE_BYTES / (m.tile[row] * s.itemsize))
+    return 1.0 / vector + max(1.0, m.lanes[1 - row] / apart)
+
+
+def transpose_work_of(work: TransposeWork, m: TransposeMapping, resident: int, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    each = m.elements / m.threads
+    instructions, lines, loaded, fetched, moved = THREAD, 0.0, 0.0, 0.0, 0.0
+    blocks = work.batch * math.prod(ceil_div(n, t) for n, t in zip(work.lengths, m.tile, strict=True))
+    for k, side in ((M, work.staged), (N, work.others)):
+        lanes = [(m.lanes[k], k, m.vectors[k]), (WARP // m.lanes[k], 1 - k, 1)]
+        instructions += each / m.vectors[k] * ITERATION
+        for s in side:
+            own = s.itemsize * (m.vectors[k] if s.spans[k] else 1)
+            access = min(s.access, own) if s.spans[k] in (0, s.itemsize) else s.itemsize
+            count = each / m.vectors[k] * (own // access)
+            instructions += count * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
+            pieces, extent = touched_pieces(s, access, lanes)
+            edge = BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES)
+            cut = int(not s.is_even and s.spans[k] > 0)
+            if s.is_stored:
+                lines += count * pieces * (max(1.0, extent / SECTOR_BYTES) + cut) * STORED
+            else:
+                lines += count * pieces * max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
+                loaded += each * s.itemsize
+            rows, row = touched_pieces(
+                s, own, [(m.tile[k] // m.vectors[k], k, m.vectors[k]), (m.tile[1 - k], 1 - k, 1)]
+            )
+            whole = rows * (max(SECTOR_BYTES, row) + cut * SECTOR_BYTES)
+            if not s.is_stored:
+                fetched += whole * s.own
+            if all(s.spans):
+                moved += rows * edge
+    instructions += each * (TURNED * len(work.staged) + OPERATION * work.computed)
+    lines += sum(_shared_cycles(s, m) for s in work.staged) * each
+    share = (work.read + work.written) / blocks + moved
+    latencies = device.latencies
+    busy = LOADED * loaded / device.max_access_bytes + DEPENDENT * work.computed * each
+    waited = max((s.chain for s in (*work.staged, *work.others) if not s.is_stored), default=0) * latencies.dram_ns
+    return Work(
+        blocks=blocks,
+        resident=resident,
+        cluster=1,
+        trips=1,
+        warps=ceil_div(m.threads, WARP),
+        moved=share,
+        cached=max(0.0, fetched - share / 2),
+        instructions=instructions,
+        lines=lines,
+        latency=busy * device.cycle + (waited + latencies.shared_ns) / 1e3,
+        exchange=device.block_exchange * BLOCK_EXCHANGE,
+        ending=BLOCK_CYCLES * device.cycle,
+    )
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def ranked_transposes(work: TransposeWork, device: DeviceInfo) -> tuple[tuple[float, TransposeMapping], ...]:
+    """All mappings with the microseconds that they should take: first the one to propose, then the fastest. None: no tile
+    fits."""
+    ranked = sorted((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
+    if not ranked:
+        return ()
+    limit = device.launch + (ranked[0][0] - device.launch) * CLOSE
+
+    def preference(timed: tuple[float, TransposeMapping]) -> tuple[object, ...]:
+        time, m = timed
+        return -m.vectors[N], abs(m.threads - COPY_BLOCK), time, m
+
+    best = min((timed for timed in ranked if timed[0] <= limit), key=preference)
+    return (best, *(timed for timed in ranked if timed is not best))
+
+
+def _work_of(work: TransposeWork, m: TransposeMapping, device: DeviceInfo) -> Work:
+    return transpose_work_of(work, m, resident_tiles(work, m, device), device)
+
+
+def transpose_reasons(work: TransposeWork, device: DeviceInfo) -> tuple[str, ...]:
+    """Why a mapping is proposed: the first of all, with their times by part."""
+    return tuple(
+        f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
+        f"{shared_bytes(work, m)} bytes of shared memory: {estimate(_work_of(work, m, device), device)}"
+        for _, m in ranked_transposes(work, device)[:MOST_EXPLAINED]
+    )
