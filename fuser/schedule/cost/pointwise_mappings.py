@@ -30,7 +30,7 @@ from fuser.schedule.cost.pointwise_work import (
     pointwise_work_of,
     resident_blocks_of,
 )
-from fuser.schedule.cost.reduction_space import ceil_div
+from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
 COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
@@ -75,6 +75,10 @@ def _single_iterations(
 ) -> Iterator[PointwiseMapping]:
     """Blocks of a nest of loops: all columns, or a power of two of them, and as many rows as there is room for."""
     counts = loop_counts(work, vector, loops)
+    rows = counts[-2] if len(loops) > 1 else 1
+    if len(loops) > 1 and 0 in loops[-2]:
+        # The slowest dim differs from call to call: of few rows any number shares a kernel with others.
+        rows = power_of_two(rows)
     seen: set[tuple[int, int]] = set()
     for threads in BLOCKS:
         wides = {WARP << k for k in range(5) if WARP << k <= threads and WARP << k < counts[-1]}
@@ -83,7 +87,7 @@ def _single_iterations(
         elif counts[-1] <= threads:
             wides.add(counts[-1])
         for wide in wides if threads <= device.max_threads_per_block else ():
-            high = min(counts[-2], 1 << (threads // wide).bit_length() >> 1) if len(loops) > 1 else 1
+            high = min(rows, 1 << (threads // wide).bit_length() >> 1)
             if (wide, high) not in seen:
                 seen.add((wide, high))
                 yield PointwiseMapping(vector, loops, wide, high, unroll_loop=min(1, len(loops) - 1))
