@@ -242,15 +242,15 @@ class TensorView(Val):
     def axis(self, index: SupportsIndex) -> IterDomain:
         """One axis of the loop domain; negative indices wrap."""
     def __getitem__(self, key: Subscript | tuple[Subscript, ...]) -> TensorView:
-        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them
-        (step 1),
-        None is a new dim of one element, `...` all dims that are not named.
+        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices some of them,
+        each a
+        step behind the last, None is a new dim of one element, `...` all dims that are not named.
 
         Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for
         other keys
         (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for
-        steps, too
-        many positions and those out of a known range.
+        steps
+        below 1, too many positions and those out of a known range.
         """
     def split(self, axis: SupportsIndex, factor: SupportsIndex, inner_split: Flag = True) -> TensorView:
         """Loop extent E becomes (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`. Returns self."""
@@ -1187,14 +1187,14 @@ class TensorView(Val):
         strides: Sequence[Extent] | None = None,
         manual_normalization: Flag = False,
     ) -> TensorView:
-        """Elements [start, end) of each dim. An end past the extent is clamped; run-time indices count from the end
-        where they
-        are negative and are clamped to the extent, unless `manual_normalization` promises 0 <= start <= end <=
-        extent.
+        """Every stride-th of the elements [start, end) of each dim. An end past the extent is clamped; run-time
+        indices count from
+        the end where they are negative and are clamped to the extent, unless `manual_normalization` promises
+        0 <= start <= end <= extent.
 
         Raises DefinitionRuntimeError for lists of other length than the rank, literal starts below 0, ends below
         starts and
-        strides other than 1.
+        strides that are no constants or below 1.
         """
     def sqrt(self) -> TensorView:
         """Square root; negative real input gives nan.

@@ -1330,13 +1330,14 @@ def slice(
     strides: Sequence[Extent] | None = None,
     manual_normalization: Flag = False,
 ) -> TensorView:
-    """Elements [start, end) of each dim. An end past the extent is clamped; run-time indices count from the end where
-    they
-    are negative and are clamped to the extent, unless `manual_normalization` promises 0 <= start <= end <= extent.
+    """Every stride-th of the elements [start, end) of each dim. An end past the extent is clamped; run-time indices
+    count from
+    the end where they are negative and are clamped to the extent, unless `manual_normalization` promises
+    0 <= start <= end <= extent.
 
     Raises DefinitionRuntimeError for lists of other length than the rank, literal starts below 0, ends below starts
     and
-    strides other than 1.
+    strides that are no constants or below 1.
     """
 
 @overload

@@ -261,6 +261,7 @@ class _State:
         begin, end = self.binding.extent(window.begin), self.binding.extent(window.end)
         positions = range(begin, max(begin, end))
         offsets = np.full(len(positions), self.binding.extent(window.offset))
+        offsets += np.arange(positions.start, positions.stop) * (window.step - 1)
         for first, offset in window.pieces:
             offsets[max(0, self.binding.extent(first) - begin) :] = self.binding.extent(offset)
         return positions, np.arange(positions.start, positions.stop) + offsets

@@ -63,11 +63,12 @@ def slice_(
     strides: object = None,
     manual_normalization: object = False,
 ) -> TensorView:
-    """Elements [start, end) of each dim. An end past the extent is clamped; run-time indices count from the end where they
-    are negative and are clamped to the extent, unless `manual_normalization` promises 0 <= start <= end <= extent.
+    """Every stride-th of the elements [start, end) of each dim. An end past the extent is clamped; run-time indices count from
+    the end where they are negative and are clamped to the extent, unless `manual_normalization` promises
+    0 <= start <= end <= extent.
 
     Raises DefinitionRuntimeError for lists of other length than the rank, literal starts below 0, ends below starts and
-    strides other than 1.
+    strides that are no constants or below 1.
     """
     tv = tensor_argument("arg", arg)
     starts = _position_list("start_indices", start_indices)
@@ -96,10 +97,10 @@ def slice_(
             raise DefinitionRuntimeError(
                 f"Slice operation end_indices must be greater than or equal to start_indices, got {end} and {start} in dim {i}"
             )
-        if isinstance(step, Val) or step != 1:
-            # The wording is nvFuser's, which its users match.
+        if isinstance(step, Val) or step < 1:
+            # The wording is nvFuser's, which its users match; it takes no strides but 1.
             raise DefinitionRuntimeError(
-                f"nvFuser Limitation: All slice operation strides must be of const size 1, got {step} in dim {i}"
+                f"nvFuser Limitation: All slice operation strides must be of const size 1 or more, got {step} in dim {i}"
             )
     fusion_of("slice", tv, *(e for e in (*starts, *ends) if isinstance(e, Val)))
     builder = tv.fusion.builder()
@@ -109,19 +110,23 @@ def slice_(
             bounds.append((_plain(builder, start), _plain(builder, end)))
         else:
             bounds.append(normalized(builder, tv, dim, start, end))
-    return tv.fusion.tensor_handle(sliced(builder, tv.node, bounds))
+    strides_of = [step for step in steps if isinstance(step, int)]
+    return tv.fusion.tensor_handle(sliced(builder, tv.node, bounds, strides_of))
 
 
-def sliced(builder: FusionBuilder, tensor: ir.Tensor, bounds: Sequence[tuple[Bound, Bound]]) -> ir.Tensor:
-    """[start, end) of each dim; a copy where that is everything."""
+def sliced(
+    builder: FusionBuilder, tensor: ir.Tensor, bounds: Sequence[tuple[Bound, Bound]], steps: Sequence[int] = ()
+) -> ir.Tensor:
+    """Every step-th element of [start, end) of each dim; a copy where that is everything."""
     dims = zip(tensor.visible, bounds, strict=True)
-    if all(start[0] is ZERO and end[0] is d.extent for d, (start, end) in dims):
+    if all(start[0] is ZERO and end[0] is d.extent for d, (start, end) in dims) and all(s == 1 for s in steps):
         return builder.pointwise("set", [tensor], tensor.dtype)
     return builder.slice(
         tensor,
         [start[0] for start, _ in bounds],
         [end[0] for _, end in bounds],
         [(start[1], end[1]) for start, end in bounds],
+        steps,
     )
 
 

@@ -16,12 +16,12 @@ Item: TypeAlias = "Val | int | slice | EllipsisType | None"
 
 
 def subscript(tv: TensorView, key: object) -> TensorView:
-    """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them (step 1),
-    None is a new dim of one element, `...` all dims that are not named.
+    """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices some of them, each a
+    step behind the last, None is a new dim of one element, `...` all dims that are not named.
 
     Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for other keys
-    (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for steps, too
-    many positions and those out of a known range.
+    (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for steps
+    below 1, too many positions and those out of a known range.
     """
     items = [_checked(i) for i in (key if isinstance(key, tuple) else (key,))]
     fusion_of("tensor[...]", tv, *(v for i in items for v in _values(i)))
@@ -29,12 +29,14 @@ def subscript(tv: TensorView, key: object) -> TensorView:
     builder = tv.fusion.builder()
     bounds: list[tuple[Bound, Bound]] = []
     dropped: list[bool] = []
+    steps: list[int] = []
     for dim, item in enumerate(i for i in items if i is not None):
         bounds.append(_bounds(tv, dim, item))
         dropped.append(not isinstance(item, slice))
+        steps.append(item.step if isinstance(item, slice) and item.step is not None else 1)
     tensor = tv.node
     if any(isinstance(i, Val | int) or (isinstance(i, slice) and not _takes_all(i)) for i in items):
-        tensor = sliced(builder, tensor, bounds)
+        tensor = sliced(builder, tensor, bounds, steps)
     if True in dropped:
         tensor = builder.squeeze(tensor, dropped)
     kept = [i for i in items if not isinstance(i, Val | int)]
@@ -44,16 +46,17 @@ def subscript(tv: TensorView, key: object) -> TensorView:
 
 
 def _checked(item: Any) -> Item:
-    """An item of a key, its numbers as Python's. Raises for what is none, and for steps."""
+    """An item of a key, its numbers as Python's. Raises for what is none, and for steps below 1."""
     if item is None or item is Ellipsis:
         return item
     if isinstance(item, slice):
-        if item.step is not None and not (is_index(item.step) and int(item.step) == 1):
+        if item.step is not None and not (is_index(item.step) and int(item.step) >= 1):
             raise DefinitionRuntimeError(
-                f"tensor[...]: slices with a step are not supported, got step {item.step}: select positions with "
+                f"tensor[...]: steps of slices are numbers of at least 1, got step {item.step}: select positions with "
                 "ops.index_select(x, ops.iota(length, start, step), dim)"
             )
-        return slice(*(None if b is None else _position(b, "a bound of a slice") for b in (item.start, item.stop)))
+        start, stop = (None if b is None else _position(b, "a bound of a slice") for b in (item.start, item.stop))
+        return slice(start, stop, None if item.step is None else int(item.step))
     return _position(item, "a subscript")
 
 
@@ -106,7 +109,8 @@ def _without_ellipsis(items: Sequence[Item], ndim: int) -> list[Item]:
 
 
 def _takes_all(item: slice) -> bool:
-    return item.stop is None and (item.start is None or (isinstance(item.start, int) and item.start == 0))
+    is_from_first = item.start is None or (isinstance(item.start, int) and item.start == 0)
+    return is_from_first and item.stop is None and item.step in (None, 1)
 
 
 def _bounds(tv: TensorView, dim: int, item: Item) -> tuple[Bound, Bound]:
@@ -122,7 +126,7 @@ def _bounds(tv: TensorView, dim: int, item: Item) -> tuple[Bound, Bound]:
                 f"tensor[...]: subscript {shown} is out of range for dim {dim}, of extent {extent}"
             )
         return element_bounds(tv.fusion.builder(), tv, dim, item)
-    if _takes_all(item):
+    if _takes_all(slice(item.start, item.stop)):
         return whole_dim(tv, dim)
     start = 0 if item.start is None else item.start
     stop = item.stop

@@ -444,7 +444,7 @@ class _Rebuild:
         extents: list[Int] = []
         wholes: list[bool] = []
         for a, b, new, w in zip(expr.input.visible, expr.output.produced, source.visible, expr.windows, strict=True):
-            takes_all = expr.fill is None and not w.pieces and (b.extent, a.extent) in self.equal
+            takes_all = expr.fill is None and not w.pieces and w.step == 1 and (b.extent, a.extent) in self.equal
             wholes.append(takes_all and b.extent not in self.ones)
             if wholes[-1]:
                 windows.append(Window(ZERO, ZERO, new.extent))
@@ -457,7 +457,7 @@ class _Rebuild:
             if expr.fill is not None:
                 self.builder.require_padded(len(extents) - 1, extents[-1])
             else:
-                self.builder.require_inside(len(extents) - 1, windows[-1].offset, extents[-1], new.extent)
+                self.builder.require_inside(len(extents) - 1, windows[-1], extents[-1], new.extent)
         scalars = [
             (None, None) if whole else (self._resolved(first), self._resolved(second))
             for whole, (first, second) in zip(wholes, expr.scalars or [(None, None)] * len(wholes), strict=True)
@@ -470,7 +470,7 @@ class _Rebuild:
 
     def _window(self, w: Window) -> Window:
         pieces = tuple((self._extent(first), self._extent(offset)) for first, offset in w.pieces)
-        return Window(self._extent(w.offset), self._extent(w.begin), self._extent(w.end), pieces)
+        return Window(self._extent(w.offset), self._extent(w.begin), self._extent(w.end), pieces, w.step)
 
     def _resolved(self, scalar: Scalar | None) -> Scalar | None:
         return None if scalar is None else self._operand(scalar)

@@ -117,7 +117,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Cat", expr.dim, tuple(b.value if b.is_const else -1 for b in expr.bounds), operands
         case Gather():
             windows = tuple(e.value if e.is_const else -1 for w in expr.windows for e in w.seams)
-            return "Gather", expr.kind, expr.dim, windows, operands
+            steps = tuple(w.step for w in expr.windows)
+            return "Gather", expr.kind, expr.dim, windows, steps, operands
         case Full():
             return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
         case Iota():
@@ -139,11 +140,11 @@ def _reduced_dims(output: Tensor) -> tuple[int, ...]:
 
 
 def _windows(expr: Resize, numbers: dict[Val, int]) -> tuple[object, ...]:
-    """Per dim: offset, begin, end and extent; the scalars that gave them stand for what is not constant."""
+    """Per dim: step, offset, begin, end and extent; the scalars that gave them stand for what is not constant."""
     given = expr.scalars or ((None, None),) * len(expr.windows)
     return tuple(
         (
-            tuple(e.value if e.is_const else -1 for e in (*w.seams, d.extent)),
+            (w.step, *(e.value if e.is_const else -1 for e in (*w.seams, d.extent))),
             tuple(None if s is None else _operand(s, numbers) for s in pair),
         )
         for w, d, pair in zip(expr.windows, expr.output.produced, given, strict=True)

@@ -122,20 +122,22 @@ class Reshape:
 
 @record
 class Window:
-    """One dim of a Resize: element i of the result is element i + `offset` of the input where `begin` <= i < `end`.
+    """One dim of a Resize: element i of the result is element i * `step` + `offset` of the input where `begin` <= i < `end`.
 
     pieces   (first, offset): from element `first` on another offset holds, up to the next of them. They are in order
+    step     1 where there are pieces
     """
 
     offset: Int
     begin: Int
     end: Int
     pieces: tuple[tuple[Int, Int], ...] = ()
+    step: int = 1
 
     @property
     def moves(self) -> bool:
         """Whether elements are found at other indices than their own."""
-        return self.offset is not ZERO or bool(self.pieces)
+        return self.offset is not ZERO or bool(self.pieces) or self.step != 1
 
     @property
     def seams(self) -> tuple[Int, ...]:
@@ -143,12 +145,16 @@ class Window:
         return (self.offset, self.begin, self.end, *(e for piece in self.pieces for e in piece))
 
     def of(self, inner: Window) -> Window | None:
-        """What this window shows of what `inner` shows, which spans its result; None where both have pieces."""
+        """What this window shows of what `inner` shows, which spans its result; None where both have pieces, or one has them
+        and the other a step."""
         if self.pieces and inner.pieces:
+            return None
+        if (self.pieces or inner.pieces) and (self.step != 1 or inner.step != 1):
             return None
         pieces = [(first, offset + inner.offset) for first, offset in self.pieces]
         pieces += [(first - self.offset, self.offset + offset) for first, offset in inner.pieces]
-        return Window(self.offset + inner.offset, self.begin, self.end, tuple(pieces))
+        offset = self.offset * inner.step + inner.offset
+        return Window(offset, self.begin, self.end, tuple(pieces), self.step * inner.step)
 
 
 @record(eq=False)

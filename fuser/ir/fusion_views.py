@@ -222,15 +222,20 @@ class ViewBuilder(ValueBuilder):
         starts: Sequence[Int],
         ends: Sequence[Int],
         scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+        steps: Sequence[int] = (),
     ) -> Tensor:
-        """Elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business.
+        """Every `step`-th of the elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business.
 
         But that a part of a known number of elements lies inside of its dim is a constraint, where that is not known.
         """
-        extents = [end - start for start, end in zip(starts, ends, strict=True)]
-        for i, (d, start, extent) in enumerate(zip(tensor.visible, starts, extents, strict=True)):
-            self.require_inside(i, start, extent, d.extent)
-        windows = [Window(start, ZERO, extent) for start, extent in zip(starts, extents, strict=True)]
+        strides = steps or [1] * len(starts)
+        places = list(zip(starts, ends, strides, strict=True))
+        extents = [(end - start + (step - 1)) // step for start, end, step in places]
+        windows = [
+            Window(start, ZERO, extent, (), step) for (start, _, step), extent in zip(places, extents, strict=True)
+        ]
+        for i, (d, window, extent) in enumerate(zip(tensor.visible, windows, extents, strict=True)):
+            self.require_inside(i, window, extent, d.extent)
         return self.resize(tensor, windows, extents, None, scalars)
 
     def pad(
@@ -262,12 +267,13 @@ class ViewBuilder(ValueBuilder):
         """The extent of a padded dim must not be negative: a constraint, where that is not known."""
         self.require_natural(extent, _padded(dim))
 
-    def require_inside(self, dim: int, start: Int, extent: Int, whole: Int) -> None:
+    def require_inside(self, dim: int, window: Window, extent: Int, whole: Int) -> None:
         """A part of a known extent must lie inside of its dim: constraints, where that is not known.
 
         Parts whose bounds are clamped to the dim need none, and their extents are not known.
         """
         if extent.is_const and extent is not ZERO:
+            start, extent = window.offset, (extent - 1) * window.step + 1
             part = _part_text(start, extent.value, whole)
             self.require_natural(start, f"slice of dim {dim}: {part} begins before the dim")
             self.require_natural(whole - start - extent, f"slice of dim {dim}: {part} ends behind the dim")

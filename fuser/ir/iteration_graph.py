@@ -158,7 +158,7 @@ class IterationGraph:
         for i, ((a, b), window) in enumerate(zip(pairs, expr.windows, strict=False)):
             if i == gathered:
                 continue
-            first = known.setdefault((a, window.offset, window.pieces, b.extent), b)
+            first = known.setdefault((a, window.offset, window.pieces, window.step, b.extent), b)
             if first is not b and first.is_broadcast == b.is_broadcast:
                 self._union(first, b)
 

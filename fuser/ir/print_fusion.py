@@ -268,15 +268,21 @@ def _resize_call(expr: Resize) -> str:
             source,
             [_extent_text(w.offset, s) for (_, _, w), (s, _) in zip(dims, given, strict=True)],
             [
-                f"{source}.size({d})" if end is None and not a.is_const and a is b else _extent_text(w.offset + b, end)
+                f"{source}.size({d})"
+                if end is None and not a.is_const and a is b
+                else _extent_text(w.offset + (b - 1) * w.step + 1, end)
                 for d, ((a, b, w), (_, end)) in enumerate(zip(dims, given, strict=True))
             ],
+            [w.step for _, _, w in dims],
         )
-    if all(w.begin is maximum(-w.offset, ZERO) and w.end is minimum(a - w.offset, b) for a, b, w in dims):
+    if all(
+        w.step == 1 and w.begin is maximum(-w.offset, ZERO) and w.end is minimum(a - w.offset, b) for a, b, w in dims
+    ):
         widths = [(-w.offset, b - a + w.offset) for a, b, w in dims]
     else:
-        starts = [str(w.begin + w.offset) for _, _, w in dims]
-        source = f"fd.ops.{_slice_call(source, starts, [str(w.end + w.offset) for _, _, w in dims])}"
+        starts = [str(w.begin * w.step + w.offset) for _, _, w in dims]
+        ends = [str((w.end - 1) * w.step + w.offset + 1) for _, _, w in dims]
+        source = f"fd.ops.{_slice_call(source, starts, ends, [w.step for _, _, w in dims])}"
         widths = [(w.begin, b - w.end) for _, b, w in dims]
     texts = [
         text
@@ -306,17 +312,19 @@ def _gather_call(expr: Gather) -> str:
         whole = [f"{source}.size({d})" for d in range(expr.input.ndim)]
         places = list(zip(expr.windows, sizes, whole, strict=True))
         starts = ["0" if d == expr.dim else str(w.offset) for d, (w, _, _) in enumerate(places)]
-        ends = [size if d == expr.dim else str(w.offset + n) for d, (w, n, size) in enumerate(places)]
-        source = f"fd.ops.{_slice_call(source, starts, ends)}"
+        ends = [
+            size if d == expr.dim else str(w.offset + (n - 1) * w.step + 1) for d, (w, n, size) in enumerate(places)
+        ]
+        source = f"fd.ops.{_slice_call(source, starts, ends, [w.step for w in expr.windows])}"
     if expr.kind is GatherKind.index_select and expr.index.ndim > 1:
         return f"embedding_fwd({operand_text(expr.index)}, {source})"
     return f"{expr.kind.value}({source}, {operand_text(expr.index)}, dim={expr.dim})"
 
 
-def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str]) -> str:
+def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str], steps: Sequence[int] = ()) -> str:
     return (
         f"slice({source}, start_indices=[{', '.join(starts)}], end_indices=[{', '.join(ends)}], "
-        f"strides={[1] * len(starts)}, manual_normalization=True)"
+        f"strides={list(steps) or [1] * len(starts)}, manual_normalization=True)"
     )
 
 

@@ -21,7 +21,11 @@ After:  t4 = slice(t0, 0:1); t3 = squeeze(t4, [0, 1])
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser.ir.dim_pairs import position_pairs
 from fuser.ir.fusion import (
@@ -35,10 +39,12 @@ from fuser.ir.fusion import (
     Gather,
     GatherKind,
     Iota,
+    IterDomain,
     Output,
     Permute,
     Pointwise,
     Reducing,
+    Reduction,
     Resize,
     Scalar,
     ScalarOp,
@@ -51,12 +57,17 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, Int, maximum, minimum
+from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum
+from fuser.ir.tensors import place_in_root
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
 _GROWTH = 4
 _ROOM = 64
+
+_FEW = 8
+"""Elements of a reduction that is computed again where it is read at other indices."""
+_COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
 @record
@@ -127,6 +138,16 @@ def _picking_squeezes(fusion: Fusion) -> frozenset[Squeeze]:
 def _picked(expr: Squeeze) -> list[bool]:
     """Per dim of the operand, whether its only element is taken though it is not broadcast."""
     return [gone and not d.is_broadcast for d, gone in zip(expr.input.visible, expr.flags, strict=True)]
+
+
+def _first_at(place: Int, window: Window) -> Int:
+    """The first element of a window that is read at `place` or behind it."""
+    return (place - window.offset + (window.step - 1)) // window.step
+
+
+def _spans(window: Window, extent: Int) -> bool:
+    """Whether a window without pieces shows elements of its operand alone."""
+    return window.begin is ZERO and window.end is extent and not window.pieces
 
 
 def _has_dims(new: Tensor, old: Tensor) -> bool:
@@ -312,7 +333,7 @@ class _Hoist:
             return None
         if expr.kind is GatherKind.gather:
             extents = tuple(d.extent for d in expr.output.visible)
-            windows = (Window(w.offset, ZERO, e, w.pieces) for w, e in zip(frame.windows, extents, strict=True))
+            windows = (replace(w, begin=ZERO, end=e) for w, e in zip(frame.windows, extents, strict=True))
             frame = Frame(tuple(windows), extents)
         return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, frame.windows, frame.extents))
 
@@ -400,12 +421,14 @@ class _Hoist:
                 known = [p for p in parts if p is not None]
                 if len(known) < len(parts):
                     return None
-                bounds = [b - window.offset for b in expr.bounds]
+                bounds = [_first_at(b, window) for b in expr.bounds]
                 return self._made(self.builder.cat(known, expr.dim, bounds))
             case Resize():
                 return self._composed(expr, frame, expands)
             case Gather():
                 return self._part_of_lookup(expr, frame)
+            case Reduction():
+                return self._reduced(expr, frame)
             case None:
                 return self._windowed(tensor, frame)
             case _:
@@ -451,7 +474,8 @@ class _Hoist:
         if not (isinstance(start, int) and isinstance(step, int) and dtype.is_integral and window.offset.is_const):
             return None
         first = self.builder.constant(start + window.offset.value * step, expr.start.dtype)
-        return None if window.pieces else self._made(self.builder.iota(frame.extents[0], first, expr.step, dtype))
+        then = self.builder.constant(step * window.step, expr.step.dtype)
+        return None if window.pieces else self._made(self.builder.iota(frame.extents[0], first, then, dtype))
 
     def _part_of_lookup(self, expr: Gather, frame: Frame) -> Tensor | None:
         """A lookup in the frame: a part of the index, at offsets along the other dims. None for more than what is looked up."""
@@ -509,7 +533,7 @@ class _Hoist:
     def _composed(self, expr: Resize, frame: Frame, expands: bool) -> Tensor | None:
         """A window of a window: offsets add, and the inner fill surrounds what both leave. None of parts of what that moved."""
         if expr.output.root is not None:
-            return None
+            return self._of_parts(expr, frame)
         windows: list[Window] = []
         for outer, inner, made, extent in zip(
             frame.windows, expr.windows, expr.output.visible, frame.extents, strict=True
@@ -519,9 +543,9 @@ class _Hoist:
             if window is None or (outer.pieces and not spans):
                 return None
             if expr.fill is not None and not outer.pieces:
-                begin = maximum(maximum(outer.begin, inner.begin - outer.offset), ZERO)
-                end = minimum(minimum(outer.end, inner.end - outer.offset), extent)
-                window = Window(window.offset, begin, end, window.pieces)
+                begin = maximum(maximum(outer.begin, _first_at(inner.begin, outer)), ZERO)
+                end = minimum(minimum(outer.end, _first_at(inner.end, outer)), extent)
+                window = replace(window, begin=begin, end=end)
             windows.append(window)
         both = Frame(tuple(windows), frame.extents)
         if expr.fill is None:
@@ -530,3 +554,79 @@ class _Hoist:
             return self._windowed(expr.input, both, expr.fill)
         found = self._operand(expr.input, both, expands=True)
         return None if found is None else self._filled(found, windows, expr.fill)
+
+    def _of_parts(self, expr: Resize, frame: Frame) -> Tensor | None:
+        """A window of a read of an input whose dims are split into parts: of a dim in two parts either some elements of the
+        first with all of the second, or, a step apart, with one of the second. None for other windows."""
+        if expr.input not in self.builder.inputs:
+            return None
+        windows: list[Window] = []
+        extents: list[Int] = []
+        parts: list[tuple[Int, ...]] = []
+        flags: list[bool] = []  # of the result: dims of one element that the read does not have
+        places = iter(zip(expr.output.visible, frame.windows, frame.extents, strict=True))
+        counts = Counter(place_in_root(d)[0] for d in expr.output.visible)
+        for inner, root in zip(expr.windows, expr.output.produced, strict=True):
+            own = list(itertools.islice(places, counts[root]))
+            found = _on_root(own)
+            if found is None or inner.pieces:
+                return None
+            outer, seen, is_one = found
+            extents.append(math.prod(seen, start=ONE))
+            begin = maximum(_first_at(inner.begin, outer), ZERO) if expr.fill is not None else ZERO
+            end = minimum(_first_at(inner.end, outer), extents[-1]) if expr.fill is not None else extents[-1]
+            windows.append(replace(_known(outer.of(inner)), begin=begin, end=end))
+            parts.append(seen)
+            flags += [False] * len(seen) + [True] * is_one
+        read = self._made(self.builder.resize(expr.input, windows, extents, expr.fill, (), parts))
+        return self._made(self.builder.broadcast(read, flags)) if any(flags) else read
+
+    def _reduced(self, expr: Reduction, frame: Frame) -> Tensor | None:
+        """A reduction of few elements as that many reads, joined two by two."""
+        combine = _COMBINE.get(expr.op)
+        source, flags = expr.input, [d.is_reduction for d in expr.output.produced]
+        counts = [d.extent for d, gone in zip(source.visible, flags, strict=True) if gone]
+        if combine is None or not all(n.is_const for n in counts) or not 0 < math.prod(n.value for n in counts) <= _FEW:
+            return None
+        found: Tensor | None = None
+        for place in itertools.product(*(range(n.value) for n in counts)):
+            kept, at = iter(zip(frame.windows, frame.extents, strict=True)), iter(place)
+            own = [(Window(const(next(at)), ZERO, ONE), ONE) if gone else next(kept) for gone in flags]
+            operand = self._operand(source, Frame(tuple(w for w, _ in own), tuple(e for _, e in own)), expands=False)
+            if operand is None:
+                return None
+            term = self._made(self.builder.squeeze(operand, flags))
+            if term.dtype is not expr.output.dtype:
+                term = self._made(self.builder.pointwise("cast", [term], expr.output.dtype))
+            found = term if found is None else self._made(self.builder.pointwise(combine, [found, term], term.dtype))
+        return found
+
+
+_Part = tuple[IterDomain, Window, Int]
+
+
+def _on_root(parts: Sequence[_Part]) -> tuple[Window, tuple[Int, ...], bool] | None:
+    """The window of a dim that the windows of its parts are, the extents of the parts that stay, and whether the last one is
+    a single element; None where it is no window."""
+    (_, first, extent), *rest = parts
+    if not _spans(first, extent):
+        return None
+    if not rest:
+        return first, (extent,), False
+    if len(rest) > 1:
+        return None
+    ((d, second, count),) = rest
+    whole = d.extent
+    if not whole.is_const or not _spans(second, count):
+        return None
+    if count is ONE:
+        step = first.step * whole.value
+        return Window(first.offset * whole + second.offset, ZERO, extent, (), step), (extent,), True
+    if second.moves or count is not whole or first.step != 1:
+        return None
+    return Window(first.offset * whole, ZERO, extent * whole), (extent, whole), False
+
+
+def _known(window: Window | None) -> Window:
+    assert window is not None
+    return window

@@ -71,12 +71,14 @@ def _has_one_fill(parts: list[Resize]) -> bool:
 
 
 def _differ(a: Window, b: Window) -> bool:
-    return a.seams != b.seams
+    return (a.seams, a.step) != (b.seams, b.step)
 
 
 def _along(windows: list[Window], bounds: tuple[Int, ...], extent: Int) -> Window | None:
     """The window of all parts along the dim of a Cat; None where a part is filled elsewhere than at both ends of them all."""
     pieces: list[tuple[Int, Int]] = []
+    if any(w.step != 1 for w in windows):
+        return None
     for k, window in enumerate(windows):
         if k and not prove_less_equal(window.begin, bounds[k - 1]):
             return None

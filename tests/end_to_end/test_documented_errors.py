@@ -90,7 +90,7 @@ DEFINING: tuple[tuple[str, Program, type[Exception], str], ...] = (
     ),
     (
         "a slice with steps",
-        lambda fd: fd.ops.slice(x2(fd), [0, 0], [2, 2], [2, 1]),
+        lambda fd: fd.ops.slice(x2(fd), [0, 0], [2, 2], [0, 1]),
         R,
         "strides must be of const size 1",
     ),

@@ -110,7 +110,7 @@ def test_flags_may_be_0_and_1(yes: Any) -> None:
         ([0, 0], [1], None, "Slice indexing attribute dimensions don't match!"),
         ([0, -1], [1, 1], None, "Slice operation start_indices must be greater than or equal to 0"),
         ([0, 2], [1, 1], None, "Slice operation end_indices must be greater than or equal to start_indices"),
-        ([0, 0], [1, 1], [1, 2], "nvFuser Limitation: All slice operation strides must be of const size 1"),
+        ([0, 0], [1, 1], [1, 0], "nvFuser Limitation: All slice operation strides must be of const size 1"),
         # The first that is wrong is reported: the order is fixed.
         ([0], [1, 1, 1], [1, 1], "Slice start_indices and strides don't match!"),
         ([-1, 0], [1], None, "Slice indexing attribute dimensions don't match!"),

@@ -9,8 +9,8 @@ Grammar
     op    := unary | binary of equal shapes | slice | pad | cat | roll | index_select | gather | take_along_axis | select
            | permute | broadcast | squeeze | reduction | segment_set
 
-Shapes are static or symbolic; slices start anywhere, results may be empty. Values are whole numbers that Double and Int hold
-exactly, whatever the order of summation: results are compared bit by bit.
+Shapes are static or symbolic; slices start anywhere, have steps, and may be empty. Values are whole numbers
+that Double and Int hold exactly, whatever the order of summation: results are compared bit by bit.
 """
 
 from __future__ import annotations
@@ -143,9 +143,11 @@ class _Program:
             x.size(d) if e == n and self.rng.random() < 0.3 else e
             for d, (e, n) in enumerate(zip(ends, shape, strict=True))
         ]
+        steps = [self.rng.choice((1, 1, 1, 2, 3)) for _ in shape]
+        sizes = [max(min(e, n) - s, 0) for s, e, n in zip(starts, ends, shape, strict=True)]
         self.add(
-            self.fd.ops.slice(x, starts, given),
-            [max(min(e, n) - s, 0) for s, e, n in zip(starts, ends, shape, strict=True)],
+            self.fd.ops.slice(x, starts, given, steps),
+            [-(-size // step) for size, step in zip(sizes, steps, strict=True)],
         )
 
     def roll(self, x: Any, shape: tuple[int, ...], axis: int) -> None:

@@ -472,8 +472,9 @@ def window(s: Steps) -> None:
         kept = rng.randrange(x.ndim)
         begin = [b if d == kept else 0 for d, b in enumerate(begin)]
         end = [e if d == kept else 1 if one else _BEHIND for d, (e, one) in enumerate(zip(end, x.ones, strict=True))]
-    made = x.wide[tuple(slice(b, e) for b, e in zip(begin, end, strict=True))]
-    s.add([i], lambda fd, t: fd.ops.slice(t, begin, end), made, _window_ones(x, made), error=x.error)
+    steps = [rng.choice((1, 1, 1, 2, 3)) if n > 1 else 1 for n in x.shape]
+    made = x.wide[tuple(slice(b, e, k) for b, e, k in zip(begin, end, steps, strict=True))]
+    s.add([i], lambda fd, t: fd.ops.slice(t, begin, end, steps), made, _window_ones(x, made), error=x.error)
 
 
 def _window_ones(x: Step, made: Array) -> list[bool]:

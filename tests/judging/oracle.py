@@ -128,7 +128,7 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int,
                     result = np.full(
                         shape(expr.output), 0 if expr.fill is None else value(expr.fill), expr.output.dtype.numpy
                     )
-                    places = tuple(i + extent(w.offset) for i, w in zip(inside, expr.windows, strict=True))
+                    places = tuple(i * w.step + extent(w.offset) for i, w in zip(inside, expr.windows, strict=True))
                     result[inside] = np.asarray(known[expr.input])[places]
                     known[expr.output] = result
                 case Cat():

@@ -16,6 +16,7 @@ from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
+from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.schedule.analysis.reads import displaced_intermediate
 from tests.fuzzing.random_resizes import generate
 
@@ -55,6 +56,11 @@ ELEMENTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "slice": lambda o, x, y: o.slice(o.exp(x), [1, 2], [4, 8]),
     "slice of a broadcast": lambda o, x, y: o.slice(x + y, [1, 2], [4, 8]),
     "slice of a slice": lambda o, x, y: o.slice(o.slice(x, [1, 2], [6, 8]) * 2.0, [1, 1], [3, 4]),
+    "slice with steps": lambda o, x, y: o.slice(o.exp(x), [1, 2], [6, 8], [2, 3]),
+    "slice with steps of a slice with steps": lambda o, x, y: o.slice(
+        o.slice(x, [1, 0], [6, 8], [2, 3]) * 2.0, [1, 0], [3, 3], [1, 2]
+    ),
+    "slice with steps of a pad": lambda o, x, y: o.slice(o.pad(o.exp(x), [1, 2, 2, 3], 7.0), [0, 2], [11, 11], [3, 2]),
     "pad": lambda o, x, y: o.pad(o.exp(x), [1, 2, -1, 3], 7.0),
     "pad of a pad": lambda o, x, y: o.pad(o.pad(x, [2, 1], 5.0), [1, -2, 1, 0], 7.0),
     "pad of a pad of a value": lambda o, x, y: o.pad(o.pad(o.neg(x), [2, 1], 5.0) * 2.0, [1, -2, 1, 0], 7.0),
@@ -134,10 +140,37 @@ def test_gathers_move_through_elementwise_ops() -> None:
 
 def test_a_reduction_is_read_where_it_is() -> None:
     """Its result is computed once: another kernel reads a part of it."""
-    _, after = hoisted(lambda o, x, y: o.slice(o.exp(o.sum(x, [1])), [2], [4]))
-    (read,) = resizes(after)
-    assert read.input not in after.inputs
+    _, after = hoisted(lambda o, x, y: o.slice(o.exp(o.sum(o.cat([x, x], 1), [1])), [2], [4]))
     assert not is_at_inputs(after)
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod"])
+def test_a_reduction_of_few_elements_is_computed_again(op: str) -> None:
+    _, after = hoisted(lambda o, x, y: o.slice(o.exp(getattr(o, op)(o.exp(x), [1])), [2], [4]))
+    assert len(resizes(after)) == 8
+    assert is_at_inputs(after)
+
+
+def test_one_of_the_parts_of_a_dim_is_read_in_steps() -> None:
+    """Every other column of a read that is split into pairs; a result of all pairs stays one."""
+
+    def pairs(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([6, 7], True, D.Double)
+        split = fd.ops.reshape(fd.ops.pad(x, [1, 2]), [6, 5, 2])
+        fd.add_output(split[:, 1:4, 1] * 2.0)
+        fd.add_output(split[:, 1:] * 2.0)
+
+    with FusionDefinition() as fd:
+        pairs(fd)
+    assert fd.fusion is not None
+    split = split_reshaped_dims(fd.fusion.ir_fusion)
+    after = hoist_displaced_reads(split)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    assert {tuple(w.step for w in e.windows) for e in resizes(after)} == {(1, 2), (1, 1)}
+    x = X[:, :7]
+    for a, b in zip(evaluate_fusion(fd.fusion.ir_fusion, [x]), evaluate_fusion(after, [x]), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_forced_boundary_stays() -> None:

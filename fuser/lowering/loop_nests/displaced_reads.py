@@ -53,7 +53,13 @@ def operand_indices(
                         f"{expr.input.name}",
                         location=expr.output.location,
                     )
-            index = index + _offset(context, window, first)
+                if window.step != 1 and width > 1:
+                    raise SchedulingError(
+                        f"{expr.output.name} cannot be vectorized by {width}: neighbours are {window.step} elements apart in "
+                        f"{expr.input.name}",
+                        location=expr.output.location,
+                    )
+            index = index * window.step + _offset(context, window, first)
         found[context.graph.group(a)] = index
     moved = {d for a, _ in displaced_dims(expr, source, expr.output) for d in leaves(context.graph.group(a))}
     for group, index in indexer.loops.items():

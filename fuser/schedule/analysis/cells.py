@@ -268,6 +268,8 @@ def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argum
             if not at.is_broadcast and graph.group(at) not in inner:
                 return None
             window = e.windows[i] if isinstance(e, Resize) else None
+            if window is not None and window.step != 1:
+                return None
             places = () if window is None else window.seams
             if any(not known.issuperset(p.symbols) for p in places):
                 return None

@@ -12,7 +12,7 @@ from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width
+from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width, step_of
 from fuser.schedule.scheduler import SegmentInputs
 
 # The widest access of a thread to device memory in bytes, up to Hopper.
@@ -101,12 +101,12 @@ def _argument(
         if d is None or n == 1:
             continue
         group = graph.group(d)
-        strides[group], dims[group] = s, i
+        strides[group], dims[group] = s * step_of(displaced, i), i
         if s != 0:
             seen *= n if displaced is None else evaluate(d.extent)
     for d, i, elements in () if displaced is None else displaced.outer:
         group = graph.group(d)
-        strides[group], dims[group] = described.strides[i] * evaluate(elements), i
+        strides[group], dims[group] = described.strides[i] * evaluate(elements) * step_of(displaced, i), i
         seen *= evaluate(d.extent) if strides[group] else 1
     return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
 

@@ -52,6 +52,11 @@ class InputRead:
         return (*(d for d in self.dims if d is not None), *(d for d, _, _ in self.outer))
 
 
+def step_of(read: InputRead | None, dim: int) -> int:
+    """Elements of a dim of an input from one index of the loops to the next, where it is read at other indices."""
+    return read.windows[dim].step if read is not None and read.windows else 1
+
+
 def is_displaced(expr: TensorExpr, source: Tensor) -> bool:
     """Whether an expr reads some dim of `source` at other indices than its own."""
     if not isinstance(expr, (Resize, Gather)):
@@ -172,7 +177,7 @@ def read_width(
     for window in read.windows[dim : dim + 1]:
         places += window.seams
     count = evaluate(followed.extent)
-    width = limit if count else 1
+    width = limit if count and step_of(read, dim) == 1 else 1
     while width > 1:
         nbytes = width * itemsize
         known = set(asked_multiples)
