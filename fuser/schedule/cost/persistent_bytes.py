@@ -86,11 +86,15 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
 
 
 def late_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
-    """Copies of inputs along a row that a stage behind a reduction reads first. `copies`: of `cache_arguments`."""
+    """Copies of inputs that a stage behind a reduction reads first. `copies`: of `cache_arguments`.
+
+    They have every dim of a row: what has some of them is read by threads other than those that would hold it.
+    """
     graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_stages(builder)
 
     def is_along(name: str) -> bool:
-        return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+        dims = builder.state(name).tensor.visible
+        return reduced <= {graph.group(d) for d in dims if not d.is_broadcast}
 
     read = [made for name, made in copies.items() if name in builder.input_names]
     return tuple(made for made in read if first.get(made, 0) > 0 and is_along(made))
