@@ -19,6 +19,7 @@ from fuser.runtime import nvrtc
 
 D = DataType
 SHAPE = (8192, 1024)
+SMALL = (1024, 1024)  # so small that a thread has one access, of Doubles too
 FIRST, FURTHER = 20, 19
 
 
@@ -47,9 +48,11 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Elements that a thread takes in one access of 16 bytes, and the calls of Philox that serve them.
-@pytest.mark.parametrize(("dtype", "calls"), [(D.BFloat16, 2), (D.Half, 2), (D.Float, 1), (D.Double, 1)])
-def test_a_call_serves_four_numbers(dtype: DataType, calls: int) -> None:
-    assert products(source_of(dropout, dtype)) == FIRST + (calls - 1) * FURTHER
+@pytest.mark.parametrize(
+    ("dtype", "calls", "shape"), [(D.BFloat16, 2, SHAPE), (D.Half, 2, SHAPE), (D.Float, 1, SHAPE), (D.Double, 1, SMALL)]
+)
+def test_a_call_serves_four_numbers(dtype: DataType, calls: int, shape: tuple[int, ...]) -> None:
+    assert products(source_of(dropout, dtype, shape)) == FIRST + (calls - 1) * FURTHER
 
 
 def test_a_pair_of_normal_numbers_shares_its_logarithm() -> None:

@@ -15,6 +15,7 @@ from fuser.compiler.compile_fusion import compile_segments, inputs_of_segments, 
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler, SizesRefusedError
 from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_failures import Recut, until_sizes_fit
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.facts import (
@@ -156,17 +157,23 @@ def subject(case: FusionCase, device: Device, sizes: Mapping[str, int] = ALIGNED
     """The case compiled for `device`."""
     fusion = case.define().fusion
     assert fusion is not None
-    segmented = plan_fusion(fusion.ir_fusion, Recorder())
+    whole = fusion.ir_fusion
     layouts = [dense(a, sizes, padding) if isinstance(a, Arg) else None for a in case.arguments]
-    made = Subject(case, fusion.ir_fusion, device, segmented, (), HostProgram((), (), ()), sizes, layouts)
-    bound = bind_inputs(made.fusion, made.descriptors(sizes, layouts))
-    program, kernels = compile_segments(
-        segmented,
-        bound,
-        lambda _, segment, inputs, start: at_once(lambda: KernelCompiler(device).compile_segment(segment, inputs)[0]),
-        Recorder(),
-    )
-    return replace(made, kernels=kernels, program=program)
+
+    def attempt(without: frozenset[Recut], reasons: Sequence[str]) -> Subject:
+        segmented = plan_fusion(whole, Recorder(), without, reasons)
+        made = Subject(case, whole, device, segmented, (), HostProgram((), (), ()), sizes, layouts)
+        program, kernels = compile_segments(
+            segmented,
+            bind_inputs(whole, made.descriptors(sizes, layouts)),
+            lambda _, segment, inputs, start: at_once(
+                lambda: KernelCompiler(device).compile_segment(segment, inputs)[0]
+            ),
+            Recorder(),
+        )
+        return replace(made, kernels=kernels, program=program)
+
+    return until_sizes_fit(attempt)
 
 
 # --- arguments that satisfy the facts and no more ---------------------------------------------------------------------

@@ -123,7 +123,8 @@ def test_one_narrow_slice_does_not_narrow_the_other() -> None:
         return fd.ops.cast(fd.ops.slice(x, [0, 0], [65536, 24]) * fd.ops.slice(x, [0, 25], [65536, 49]), D.Half)
 
     kernel = kernel_of(fusion_of(build))
-    assert widths(kernel, "t0") == [8]
+    (width,) = widths(kernel, "t0")
+    assert width == max(m.width for m in walk(kernel.body) if isinstance(m, VectorMove) and m.dst.is_global) > 1
 
 
 def test_a_cat_of_whole_vectors_is_wide() -> None:

@@ -116,6 +116,6 @@ def test_gathered_rows_are_under_way_together() -> None:
         fd.add_output(fd.ops.cast(fd.ops.cast(fd.ops.embedding_fwd(index, table), Float) * 2.0, BFloat16))
 
     params = proposed(optimized(embedding), [dense(32000, 4096), dense(16384, dtype=Int)])
-    assert params.unroll == 4
+    assert params.unroll > 1
     few = proposed(optimized(embedding), [dense(32000, 4096), dense(64, dtype=Int)])
     assert few.unroll == 1

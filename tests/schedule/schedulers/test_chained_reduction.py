@@ -18,6 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AtomicAdd, For, Kernel, Post, Store, walk
 from fuser.ir.kernel_accesses import stmt_reads
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
 from fuser.schedule.params import ChainedParams, InnerPersistentParams
@@ -219,14 +220,17 @@ def test_rows_that_blocks_share_are_a_kernel_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("define", [error_of_normalised, largest_of_all])
-def test_results_of_all_elements_beside_those_of_rows_are_another_kernel(define: Definition) -> None:
+def test_results_of_all_elements_are_chained_to_those_of_rows(define: Definition) -> None:
     arrays = arrays_for(define, 40, 300, Float)
     with FusionDefinition() as fd:
         define(fd, Float)
     found = fd.execute(arrays, device="simulator")
     for result, expected in zip(found, expected_of(define, arrays), strict=True):
         np.testing.assert_allclose(result, expected, rtol=2e-5)
-    assert len(segment_fusion(fusion_of(define, Float)).segments) > 1
+    optimized = optimize_fusion(fusion_of(define, Float), lambda *_: None)
+    (segment,) = segment_fusion(optimized).segments
+    assert segment.scheduler is not None
+    assert segment.scheduler.type is SchedulerType.chained_reduction
 
 
 def used_again(fd: FusionDefinition) -> None:
