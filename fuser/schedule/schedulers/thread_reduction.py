@@ -1,4 +1,4 @@
-"""Reductions of few elements that lie apart in memory, such as windows or the parts of a split: a thread has all of them.
+"""Reductions of few elements that lie apart in memory, or are read many times: a thread has all of them.
 
 A block whose threads share such a reduction would join their results for every few elements, and threads along dims between
 which reduced ones lie read some elements of every run. Here a thread takes several results, neighbours along the fastest kept
@@ -7,6 +7,11 @@ exchanged, all loads are issued before the first use, and what several stages ne
 
     t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j a thread: two vectors of 8 of t0, one of 4 of t1
     t1[j] = sum of t0[8, j]               4 indices of j a thread: eight vectors of 4 of t0, one of 4 of t1
+
+Where each input lacks a kept dim, as in distances of all points from all others, a thread reads even elements that follow one
+another, from the cache: memory moves the results, and the loops run as these lie.
+
+    t2[i, j] = sum of t0[i, 3] * t1[j, 3]   4 indices of j a thread: three vectors of 4 of t1, one of 4 of t2
 
     K -> grid, threads (, u), v, R        K kept, u rows of a thread, v of its indices, R reduced: each dim a loop
 """
@@ -24,7 +29,7 @@ from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.analysis.cells import CELL_BYTES, SizedSegment, reduced_cells
-from fuser.schedule.analysis.layout import ACCESS_BYTES, arguments_of
+from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
@@ -117,13 +122,19 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     """Whether a thread should reduce all that a result is made of, rather than threads that share it.
 
     Accesses are no shorter then, and something is gained: longer ones; elements that follow one another in memory, which
-    threads that share a result would read, and join, in pieces; or later stages, which find the elements in registers.
+    threads that share a result would read, and join, in pieces; or later stages, which find the elements in registers. Where
+    results are all that memory moves, threads that share one would wait for an exchange, and all but one would store nothing.
 
     vector   elements of an access of threads that share a result
     """
     found = propose_by_thread(segment, inputs, device)
     if isinstance(found, Refused):
         return False
+    graph = resolving_graph(segment)
+    groups = dim_groups(graph, reference_reduction(segment, graph))
+    solid = [g for g in groups if inputs.evaluate(g.extent) != 1]
+    if _is_combined(arguments_of(graph, segment, inputs), segment, solid):
+        return True
     loops = found.loops
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
@@ -151,10 +162,16 @@ def propose_by_thread(
     kept = [d for d in solid if groups[d] not in reduced]
     # Runs at the end of what a thread takes are counted from the last dim.
     inner = sorted((d for d in solid if groups[d] in reduced), key=lambda d: sizes[groups[d]] != 1)
-    if _is_one_row([groups[d] for d in solid if sizes[groups[d]] != 1], reduced):
+    arguments = arguments_of(graph, segment, inputs)
+    whole = [groups[d] for d in solid if sizes[groups[d]] != 1]
+    is_combined = _is_combined(arguments, segment, whole)
+    if is_combined:
+        largest = max((a for a in arguments if a.tensor in segment.output_tensors), key=lambda a: a.nbytes)
+        kept.sort(key=lambda d: (sizes[groups[d]] == 1, largest.stride(groups[d])), reverse=True)
+    elif _is_one_row(whole, reduced):
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
-    cells = reduced_cells(sized, arguments_of(graph, segment, inputs), [groups[d] for d in inner])
+    cells = reduced_cells(sized, arguments, [groups[d] for d in inner])
     if cells is None:
         return Refused("how much is reduced follows from no input")
     last = {groups[d] for d in kept[-1:]}
@@ -164,7 +181,7 @@ def propose_by_thread(
     if held + shared > HELD_BYTES:
         return Refused(f"a thread would hold {held + shared} bytes for each result")
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
-    if max(runs.values()) > CELL_BYTES:
+    if max(runs.values()) > CELL_BYTES and not is_combined:
         return Refused("threads side by side would read places too far apart")
     choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
     most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.max_unrolled // count))
@@ -177,6 +194,12 @@ def propose_by_thread(
         f"a thread reduces {count} elements for each result, and loads {held * found.vector} bytes before the first use"
     )
     return ThreadReductionParams(replace(found, reasons=()), (words, *found.reasons))
+
+
+def _is_combined(arguments: Sequence[Argument], segment: Fusion, order: Sequence[Group]) -> bool:
+    """Whether no input has all of some dims: each is read many times, from the cache, and results are what memory moves."""
+    reads = [a for a in arguments if a.tensor in segment.input_tensors]
+    return not any(a.displaced is not None or all(map(a.stride, order)) for a in reads)
 
 
 def _is_one_row(order: Sequence[Group], reduced: frozenset[Group]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,6 +109,44 @@ def test_other_reductions_are_those_of_blocks(shape: tuple[int, ...], dims: list
     assert isinstance(refused, Refused)
     assert why in refused.reason
     assert isinstance(ReductionScheduler().propose(fusion, inputs, H200), ReductionParams)
+
+
+def distances(fd: Any, dtype: DataType, *, is_transposed: bool = False) -> list[Any]:
+    """Of all points of one set from all of another, and their likelihoods."""
+    a, b = (fd.ops.cast(fd.define_tensor([-1, -1], True, dtype), Float) for _ in range(2))
+    flags = [False, True, False], [True, False, False]
+    apart = fd.ops.broadcast(a, flags[is_transposed]) - fd.ops.broadcast(b, flags[not is_transposed])
+    squares = fd.ops.sum(apart * apart, [2])
+    return [fd.ops.cast(fd.ops.exp(squares * -0.5), dtype), fd.ops.sqrt(squares)]
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 16])
+def test_results_of_inputs_that_lack_a_kept_dim_are_those_of_a_thread(
+    count: int, is_transposed: bool, dtype: DataType
+) -> None:
+    """What is reduced is one run of each input, of which a thread needs all: neighbouring threads store neighbours."""
+    with FusionDefinition() as fd:
+        for t in distances(fd, dtype, is_transposed=is_transposed):
+            fd.add_output(t)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [dense(n, count, dtype=dtype) for n in (2048, 1536)])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    assert isinstance(ReductionScheduler().propose(fusion, inputs, H200), Refused)
+    params = propose_by_thread(fusion, inputs, H200)
+    assert isinstance(params, ThreadReductionParams)
+    assert params.loops.order[:2] == (0, 1), "as the results lie, whichever input is the larger one"
+
+
+def test_results_of_odd_rows_are_stored_by_neighbours() -> None:
+    (body,) = sources(lambda fd: distances(fd, Float), [dense(3001, 3, dtype=Float), dense(2999, 3, dtype=Float)])
+    assert "shared" not in body
+    assert "shfl" not in body
+    stores = re.findall(r"^ *t\d+\[(.*)\] = ", body, re.MULTILINE)
+    assert len(stores) == 4, "of two results, in whole blocks and at the end"
+    assert all(place.endswith("+ tid_x") for place in stores)
 
 
 @pytest.fixture
@@ -241,3 +280,21 @@ def test_parts_are_merged_right(dtype: DataType) -> None:
     (found,) = fd.execute([parts, sums], device="simulator")
     expected = (parts.astype(np.float64) * weights[..., None]).sum(0)
     np.testing.assert_allclose(np.asarray(found).astype(np.float64), expected, rtol=8e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize(("n", "m", "count"), [(37, 45, 3), (64, 32, 4), (9, 16, 16), (1, 40, 5), (33, 1, 2)])
+@pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
+def test_distances_are_right(dtype: DataType, n: int, m: int, count: int, is_transposed: bool) -> None:
+    with FusionDefinition() as fd:
+        for t in distances(fd, dtype, is_transposed=is_transposed):
+            fd.add_output(t)
+    rng = np.random.default_rng(5)
+    a, b = (rng.normal(size=(rows, count)).astype(dtype.numpy) for rows in (n, m))
+    x, y = (v.astype(np.float64) for v in (a, b))
+    squares = ((x[:, None] - y) ** 2).sum(-1)
+    squares = squares.T if is_transposed else squares
+    likely, far = fd.execute([a, b], device="simulator")
+    np.testing.assert_allclose(np.asarray(likely).astype(np.float64), np.exp(squares * -0.5), rtol=8e-3, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(far).astype(np.float64), np.sqrt(squares), rtol=2e-6, atol=1e-6)
