@@ -292,6 +292,7 @@ class _OfBlocks(NamedTuple):
     cluster: int
     warps: int
     moved: float
+    cached: float
     of_access: float
     once: float
     warp_accesses: int
@@ -312,6 +313,8 @@ def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
     moved = space.kept * space.reduced / blocks * size / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
+    read = moved * space.bytes_per_step / size
+    fetched = read * max(1 / space.again, space.fetched(m.beside * (1 if space.inner else space.vector)))
     operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
@@ -337,7 +340,8 @@ def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -
         blocks,
         m.sharing if m.cluster else 1,
         warps,
-        moved,
+        moved - read + read / space.again,
+        fetched - read / space.again if space.again > 1 else 0.0,
         of_access,
         joined * JOIN * join_steps + ROW + space.row_work,
         WARP // lanes,
@@ -364,7 +368,7 @@ def _work_of(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident
         trips=turns,
         warps=of.warps,
         moved=of.moved / turns,
-        cached=0.0,
+        cached=of.cached / turns,
         instructions=m.unroll * of.of_access + of.once / turns,
         lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
         latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,

@@ -68,6 +68,7 @@ class ReductionSpace:
     results         what the threads of a row join
     sector_misaligned  rows begin inside a sector: neighbouring blocks access the same one
     most_unroll     accesses of a turn that the code has room for
+    again           results, along the slowest dims, for which an element is read
     """
 
     inner: bool
@@ -90,6 +91,11 @@ class ReductionSpace:
     results: int = 1
     sector_misaligned: bool = False
     most_unroll: int = 16
+    again: int = 1
+
+    def fetched(self, results: int) -> float:
+        """Of what a block reads for so many results side by side, the part that no other of these brings into the L1 cache."""
+        return min(1.0, max(1, self.kept // self.again) / results)
 
     @property
     def steps(self) -> int:
@@ -226,6 +232,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         results=registers,
         sector_misaligned=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         most_unroll=max(1, most // vector),
+        again=power_of_two(math.prod(extent[g] for g in groups if g not in reduced | _kept_of_reads(segment, graph))),
     )
     return Reduction(space, order, run_dims, accesses, moved)
 
@@ -307,6 +314,15 @@ def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Gr
         t for t in segment.output_tensors if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
     )
     return [t.dtype.itemsize for t in outputs]
+
+
+@memoized
+def _kept_of_reads(segment: Fusion, graph: IterationGraph) -> frozenset[Group]:
+    """The dims that some read follows; all of them where elements are looked up, by dims that a read does not tell."""
+    reads = input_reads(segment)
+    if any(d is None for r in reads for d in r.dims):
+        return frozenset(graph.group(d) for t in segment.tensors for d in t.logical)
+    return frozenset(graph.group(d) for r in reads for d in r.followed if not d.is_broadcast)
 
 
 @memoized

@@ -42,7 +42,7 @@ def _streams(found: Reduction, m: ReductionMapping, device: DeviceInfo) -> bool:
     21.3 -> 19.2 us; bf16 352x16384, 11.5 MB, 9.7 both ways; f32 8192x8192 in blocks of many turns 73.4 and 73.7).
     """
     space, moved = found.space, found.moved
-    if not space.may_split:
+    if not space.may_split or space.again > 1:
         return False
     if space.inner and m.sharing > 1:
         return space.kept == 1 and not m.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS

@@ -52,6 +52,7 @@ def random_reduction(chance: random.Random) -> ReductionSpace:
         written=chance.choice([0, 0, 2, 8]),
         partials=chance.choice([1, 2, 4, 30]),
         most_unroll=chance.choice([1, 2, 16]),
+        again=chance.choice([1, 1, 4, 256]),
     )
 
 
@@ -146,6 +147,19 @@ def test_slow_memory_takes_longer() -> None:
     slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 5)
     for space in (ROWS, LONG_ROWS, COLUMNS, CHANNELS):
         assert ranked_reductions(space, slow)[0][0] > 3 * ranked_reductions(space, H200)[0][0]
+
+
+def test_what_is_read_again_comes_from_caches() -> None:
+    """Once for each block, which therefore has the results side by side that share it."""
+    columns = ReductionSpace(False, 1 << 15, 4096, 4096, 1, 4, 16)
+    again = replace(columns, again=256)
+    (once, mapped), (time, shared) = (ranked_reductions(space, H200)[0] for space in (columns, again))
+    assert time < once
+    works = [work_of(again, replaced, H200) for replaced in (shared, shared._replace(beside=32))]
+    moved, cached = ([getattr(w, name) * w.trips * w.blocks for w in works] for name in ("moved", "cached"))
+    assert max(moved) < 2 * columns.kept * columns.reduced * 4 / again.again
+    assert cached[0] < cached[1]
+    assert work_of(columns, mapped, H200).cached == 0
 
 
 def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:

@@ -464,3 +464,17 @@ def test_one_element_is_stored_beside_a_sum_of_none(count: int) -> None:
     doubled, total = fd.execute([given, np.array([3], "f4")], device="simulator")
     assert np.asarray(doubled).tolist() == [6]
     assert float(np.asarray(total)) == 3 * given.sum()
+
+
+def test_what_is_read_for_many_results_stays_in_the_cache() -> None:
+    """Sums of products with what is one for the rows of a class: all rows are read for each class."""
+    with FusionDefinition() as fd:
+        x, classes = fd.define_tensor([-1, -1], True, D.Float), fd.define_tensor([-1], True, D.Int)
+        is_of = fd.ops.eq(fd.ops.broadcast(fd.ops.iota(257), [False, True]), fd.ops.broadcast(classes, [True, False]))
+        chosen = fd.ops.broadcast(fd.ops.cast(is_of, D.Float), [False, False, True])
+        fd.add_output(fd.ops.sum(chosen * fd.ops.broadcast(x, [True, False, False]), [1]))
+    assert fd.fusion is not None
+    fusion, inputs = fd.fusion.ir_fusion, [described((4099, 96), D.Float), described((4099,), D.Int)]
+    params = propose(fusion, inputs, H200)
+    assert not params.streaming
+    assert params.block_iterate * params.vector >= 2 * 96, "a block reads a row for several classes"
