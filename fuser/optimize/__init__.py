@@ -1,14 +1,14 @@
 """Optimize: rewrites of a fusion, before it is cut into segments.
 
 `optimize_fusion` (pipeline.py) runs the passes in the order of `PASSES`. Each is a function `Fusion -> Fusion` in a
-file of its own name, whose docstring shows `Before:` and `After:`. A pass knows nothing of schedules. It may change how
-exactly a value is computed, within the bounds that its docstring gives, and never what is computed. With
-FUSER_VERIFY=passes `verify_fusion` runs after each.
+file of its own name (`hoist_reads_of_reshapes` in that of `hoist_displaced_reads`), whose docstring shows `Before:` and
+`After:`. A pass knows nothing of schedules. It may change how exactly a value is computed, within the bounds that its
+docstring gives, and never what is computed. With FUSER_VERIFY=passes `verify_fusion` runs after each.
 
 Passes, by what they are for
     less work        remove_dead_code, compute_before_broadcast, recompute_across_calls
-    layout, views    assign_output_layouts, join_pieces, separate_positions, split_reshaped_dims, hoist_displaced_reads,
-                     undo_squeezes
+    layout, views    assign_output_layouts, join_pieces, separate_positions, hoist_reads_of_reshapes, split_reshaped_dims,
+                     hoist_displaced_reads, undo_squeezes
     one pass         fuse_exp_sums, pad_reductions, unroll_packed_dims, join_reductions, nest_reductions
     cheaper          use_approximate_ops, use_ranges, drop_exact_roundings, round_as_floats, common_divisors
     more exact       uncancelled_sums

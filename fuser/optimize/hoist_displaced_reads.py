@@ -10,7 +10,14 @@ A displaced read of a computed tensor needs elements that other threads compute;
 views and concatenations commute with it: what they compute is computed again, only where it is needed. A slice of a lookup
 looks up a slice, at a part of the index. What is left on a computed tensor (a reduction, a reshape) ends a segment.
 
-Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside; the parts of a Cat need none.
+Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside, unless the ops compute what
+fills from what fills (a cast, a product with 0): then the reads fill. The parts of a Cat need none.
+
+Before: t1 = cast(t0, Float); t2 = pad(t1, [1, 1], 0.0)
+After:  t3 = pad(t0, [1, 1], 0.0); t2 = cast(t3, Float)
+
+Slices and pads of elementwise ops of inputs, which reshapes are made of, are moved before these are split
+(`hoist_reads_of_reshapes`): a read of an input may give parts of its dims.
 
 A Squeeze of a dim that is known to have one element, though it is not broadcast, is such a read as well, of element 0, where
 a reduction runs over this dim together with others that its operand does not have: threads are spread over those.
@@ -45,6 +52,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Reducing,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -54,10 +62,13 @@ from fuser.ir.fusion import (
     expr_outputs,
     map_expr,
     next_number,
+    tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum
+from fuser.ir.op_table import POINTWISE
+from fuser.ir.scalar_evaluation import Number, evaluate_op, rounded_number
 from fuser.ir.tensors import place_in_root
 from fuser.records import record
 
@@ -115,6 +126,19 @@ def hoist_displaced_reads(fusion: Fusion) -> Fusion:
     return _Hoist(fusion, picking).run()
 
 
+def hoist_reads_of_reshapes(fusion: Fusion) -> Fusion:
+    """The same outputs, with slices and pads that reshapes are made of at inputs, where elementwise ops are between."""
+    wanted: set[Tensor] = set()
+    found: set[Resize] = set()
+    for e in reversed(fusion.tensor_exprs):
+        outputs = tensor_outputs(e)
+        if (isinstance(e, Reshape) and e.is_resolved) or not wanted.isdisjoint(outputs):
+            wanted.update(tensor_inputs(e))
+        if isinstance(e, Resize) and e.input not in fusion.inputs and e.output in wanted:
+            found.add(e)
+    return _Hoist(fusion, frozenset(), frozenset(found)).run() if found else fusion
+
+
 def _picking_squeezes(fusion: Fusion) -> frozenset[Squeeze]:
     """Squeezes that read the only element of a dim along which others go, together with dims that the operand does not have."""
     squeezes = [e for e in fusion.exprs if isinstance(e, Squeeze) and any(_picked(e))]
@@ -158,9 +182,10 @@ def _has_dims(new: Tensor, old: Tensor) -> bool:
 class _Hoist:
     """One use: `run()`."""
 
-    def __init__(self, fusion: Fusion, picking: frozenset[Squeeze]) -> None:
+    def __init__(self, fusion: Fusion, picking: frozenset[Squeeze], only: frozenset[Resize] | None = None) -> None:
         self.fusion = fusion
         self.picking = picking
+        self.only = only
         self.builder = FusionBuilder(is_concrete=True)
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
@@ -168,6 +193,7 @@ class _Hoist:
         self.definitions: dict[Tensor, Expr] = {}
         self.tensors: dict[Tensor, Tensor] = {}
         self.framed: dict[tuple[Tensor, Frame], Tensor | None] = {}
+        self.filled: dict[tuple[Tensor, Frame, str | None], Tensor | None] = {}
         self.limit = _GROWTH * len(fusion.exprs) + _ROOM
 
     def run(self) -> Fusion:
@@ -182,6 +208,8 @@ class _Hoist:
                 case ExtentOp():
                     self.builder.exprs.append(ExtentOp(self._new(expr.tensor), expr.dim, expr.output))
                     continue
+                case _ if self.only is not None and expr not in self.only:
+                    pass
                 case Resize():
                     self.builder.location = expr.output.location
                     is_hoisted = self._resized(expr)
@@ -274,6 +302,10 @@ class _Hoist:
         source = self._new(expr.input)
         if source in self.builder.inputs or not frame.moves(source):
             return False
+        if expr.fill is not None or self.only is not None:
+            found = self._filling(source, frame, expr.fill)
+            if found is not None or self.only is not None:
+                return self._replace(expr.output, found)
         found = self._in_frame(source, frame, expands=expr.fill is not None)
         if found is not None and expr.fill is not None:
             found = self._filled(found, frame.windows, expr.fill)
@@ -289,6 +321,44 @@ class _Hoist:
         """`fill` outside of the windows, which say nothing else."""
         still = [Window(ZERO, w.begin, w.end) for w in windows]
         return self._made(self.builder.resize(tensor, still, [d.extent for d in tensor.visible], fill))
+
+    def _filling(self, tensor: Tensor, frame: Frame, fill: Scalar | None) -> Tensor | None:
+        """The tensor in a frame and `fill` around it, as ops of reads that fill; None where these compute another number."""
+        key = tensor, frame, None if fill is None else repr(fill.value)
+        if key not in self.filled:
+            self.filled[key] = self._read_filling(tensor, frame, fill)
+        return self.filled[key]
+
+    def _read_filling(self, tensor: Tensor, frame: Frame, fill: Scalar | None) -> Tensor | None:
+        if tensor in self.builder.inputs:
+            return self._windowed(tensor, frame, fill)
+        expr = self.definitions.get(tensor)
+        if isinstance(expr, Resize) and expr.input in self.builder.inputs and expr.output.root is None:
+            windows = self._composed_windows(expr, frame)
+            fills = {repr(f.value): f for f in (fill, expr.fill) if f is not None}
+            if windows is None or len(fills) > 1:
+                return None
+            return self._windowed(expr.input, Frame(windows, frame.extents), next(iter(fills.values()), None))
+        if not isinstance(expr, Pointwise) or expr.op == "segment_set" or len(self.builder.exprs) > self.limit:
+            return None
+        fills = _fills(expr, fill)
+        if fills is None:
+            return None
+        made: list[Tensor | Scalar] = []
+        for v, number in zip(expr.inputs, fills, strict=True):
+            if isinstance(v, Scalar):
+                made.append(v)
+                continue
+            for d, (a, b) in enumerate(zip(v.visible, tensor.visible, strict=True)):
+                is_whole = not frame.moves_dim(tensor, d) and _spans(frame.windows[d], frame.extents[d])
+                if not is_whole and (a.is_broadcast or b.is_broadcast or not frame.moves_dim(tensor, d)):
+                    return None
+            own = None if number is None else self.builder.constant(number, v.dtype)
+            operand = self._filling(v, self._frame_of_operand(expr, v, frame), own)
+            if operand is None:
+                return None
+            made.append(operand)
+        return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
 
     def _concatenated(self, expr: Cat) -> bool:
         """A Cat of what its pads read: it looks at nothing that they would fill."""
@@ -454,18 +524,19 @@ class _Hoist:
             if isinstance(v, Scalar):
                 made.append(v)
                 continue
-            own = frame
-            for d, (a, b) in enumerate(zip(v.visible, expr.output.visible, strict=True)):
-                if a.is_broadcast and not b.is_broadcast:
-                    own = own.with_dim(d, Window(ZERO, ZERO, a.extent), a.extent)
-                elif not frame.moves_dim(expr.output, d):
-                    # The op's extent may be an equal one that is written differently.
-                    own = own.with_dim(d, Window(ZERO, ZERO, a.extent), a.extent)
-            operand = self._operand(v, own, expands)
+            operand = self._operand(v, self._frame_of_operand(expr, v, frame), expands)
             if operand is None:
                 return None
             made.append(operand)
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _frame_of_operand(self, expr: Pointwise, operand: Tensor, frame: Frame) -> Frame:
+        own = frame
+        for d, (a, b) in enumerate(zip(operand.visible, expr.output.visible, strict=True)):
+            # The op's extent may be an equal one that is written differently.
+            if (a.is_broadcast and not b.is_broadcast) or not frame.moves_dim(expr.output, d):
+                own = own.with_dim(d, Window(ZERO, ZERO, a.extent), a.extent)
+        return own
 
     def _positions(self, expr: Iota, frame: Frame) -> Tensor | None:
         """Positions from another one on; None where that is not known, or rounded."""
@@ -534,6 +605,19 @@ class _Hoist:
         """A window of a window: offsets add, and the inner fill surrounds what both leave. None of parts of what that moved."""
         if expr.output.root is not None:
             return self._of_parts(expr, frame)
+        windows = self._composed_windows(expr, frame)
+        if windows is None:
+            return None
+        both = Frame(windows, frame.extents)
+        if expr.fill is None:
+            return self._operand(expr.input, both, expands)
+        if expr.input in self.builder.inputs:
+            return self._windowed(expr.input, both, expr.fill)
+        found = self._operand(expr.input, both, expands=True)
+        return None if found is None else self._filled(found, windows, expr.fill)
+
+    def _composed_windows(self, expr: Resize, frame: Frame) -> tuple[Window, ...] | None:
+        """Where a frame of a Resize shows elements of its operand."""
         windows: list[Window] = []
         for outer, inner, made, extent in zip(
             frame.windows, expr.windows, expr.output.visible, frame.extents, strict=True
@@ -547,13 +631,7 @@ class _Hoist:
                 end = minimum(minimum(outer.end, _first_at(inner.end, outer)), extent)
                 window = replace(window, begin=begin, end=end)
             windows.append(window)
-        both = Frame(tuple(windows), frame.extents)
-        if expr.fill is None:
-            return self._operand(expr.input, both, expands)
-        if expr.input in self.builder.inputs:
-            return self._windowed(expr.input, both, expr.fill)
-        found = self._operand(expr.input, both, expands=True)
-        return None if found is None else self._filled(found, windows, expr.fill)
+        return tuple(windows)
 
     def _of_parts(self, expr: Resize, frame: Frame) -> Tensor | None:
         """A window of a read of an input whose dims are split into parts: of a dim in two parts either some elements of the
@@ -600,6 +678,22 @@ class _Hoist:
                 term = self._made(self.builder.pointwise("cast", [term], expr.output.dtype))
             found = term if found is None else self._made(self.builder.pointwise(combine, [found, term], term.dtype))
         return found
+
+
+def _fills(expr: Pointwise, fill: Scalar | None) -> Sequence[Number | None] | None:
+    """Numbers that an op computes `fill` from: `fill` for every tensor. None where it computes another one, or rounds it."""
+    if fill is None:
+        return [None] * len(expr.inputs)
+    row = POINTWISE.get(expr.op)
+    is_exact = expr.op == "cast" or (row is not None and row.ulp == (0.0, 0.0))
+    if fill.value is None or isinstance(fill.value, complex) or not is_exact:
+        return None
+    given = [rounded_number(fill.value, v.dtype) if isinstance(v, Tensor) else v.value for v in expr.inputs]
+    known = [n for n in given if n is not None]
+    if len(known) < len(given):
+        return None
+    found = evaluate_op(expr.op, known, [v.dtype for v in expr.inputs], expr.output.dtype)
+    return known if repr(found) == repr(rounded_number(fill.value, expr.output.dtype)) else None
 
 
 _Part = tuple[IterDomain, Window, Int]

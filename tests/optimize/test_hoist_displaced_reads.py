@@ -11,10 +11,10 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.concretize import concretize
-from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
+from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Reshape, Resize
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
-from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads, hoist_reads_of_reshapes
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.schedule.analysis.reads import displaced_intermediate
@@ -95,9 +95,12 @@ def test_everything_elementwise_moves(name: str) -> None:
 def test_composition_is_one_read() -> None:
     """A pad of a slice of a pad of an input reads the input once."""
     _, after = hoisted(lambda o, x, y: o.pad(o.slice(o.pad(x, [3, 3], 5.0), [0, 1], [6, 13]), [1, 1], 5.0))
+    (read,) = resizes(after)
+    assert read.input in after.inputs
+    # With another number, what the inner pad fills lies inside of what the outer one does.
+    _, after = hoisted(lambda o, x, y: o.pad(o.slice(o.pad(x, [3, 3], 5.0), [0, 1], [6, 13]), [1, 1], 6.0))
     (read, filled) = resizes(after)
     assert read.input in after.inputs
-    # What the inner pad fills lies inside of what the outer one does.
     assert filled.input is read.output
     assert [w.offset.value for w in filled.windows] == [0, 0]
     _, after = hoisted(lambda o, x, y: o.slice(o.slice(x, [1, 2], [6, 8]), [1, 1], [3, 4]))
@@ -171,6 +174,57 @@ def test_one_of_the_parts_of_a_dim_is_read_in_steps() -> None:
     x = X[:, :7]
     for a, b in zip(evaluate_fusion(fd.fusion.ir_fusion, [x]), evaluate_fusion(after, [x]), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+FILLS: dict[str, tuple[Callable[[Any, Any, Any], Any], bool]] = {
+    "cast": (lambda o, x, y: o.pad(o.cast(x, D.BFloat16), [1, 2], 1.5), True),
+    "product": (lambda o, x, y: o.pad(x * x * 0.5, [1, 2, -1, 3], 0.0), True),
+    "pad of a pad": (lambda o, x, y: o.pad(o.abs(o.pad(x, [2, 1], 5.0)), [1, -2, 1, 0], 5.0), True),
+    "slice of a pad": (lambda o, x, y: o.pad(o.abs(o.pad(x, [-1, 1], 5.0)), [1, -1, 1, 0], 5.0), True),
+    "another number": (lambda o, x, y: o.pad(o.exp(x), [1, 2], 0.0), False),
+    "a number that is rounded": (lambda o, x, y: o.pad(o.cast(o.cast(x, D.Half), D.Double), [1, 2], 0.1), False),
+    "minus zero": (lambda o, x, y: o.pad(o.neg(x), [1, 2], 0.0), False),
+    "two fills": (lambda o, x, y: o.pad(o.abs(o.pad(x, [2, 1], 5.0)), [1, -2, 1, 0], 6.0), False),
+    "a column beside it": (lambda o, x, y: o.pad(x * y, [1, 2], 0.0), False),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_reads_fill_where_ops_keep_what_fills(name: str) -> None:
+    """Nothing is filled behind the ops then; a fill that these change stays there. Signs of zeros are seen."""
+    build, is_kept = FILLS[name]
+    fusion, after = hoisted(build)
+    assert all(e.input in after.inputs for e in resizes(after)) == is_kept
+    for a, b in zip(evaluate_fusion(fusion, [X, Y]), evaluate_fusion(after, [X, Y]), strict=True):
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
+BEFORE_RESHAPES: dict[str, Callable[[Any, Any], Any]] = {
+    "pad": lambda o, x: o.reshape(o.pad(o.cast(x, D.Double), [1, 1]), [6, 5, 2]),
+    "slice": lambda o, x: o.reshape(o.slice(o.exp(o.cast(x, D.Double)), [0, 2], [6, 8]), [6, 3, 2]),
+    "slice of a pad": lambda o, x: o.reshape(o.pad(o.cast(x, D.Double), [1, 2])[1:, 1:], [5, 5, 2]),
+    "roll": lambda o, x: o.reshape((lambda h: o.cat([h[:, 3:], h[:, :3]], 1))(o.cast(x, D.Double)), [6, 4, 2]),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_RESHAPES)
+def test_a_reshape_of_a_read_of_a_computed_tensor_is_none(name: str) -> None:
+    """What is read becomes parts of its dims: one kernel, without a reshape."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 8], True, D.Float)
+        result = BEFORE_RESHAPES[name](fd.ops, x)
+        fd.add_output(fd.ops.sum(result, [result.ndim - 1]))
+    assert fd.fusion is not None
+    fusion = join_pieces(fd.fusion.ir_fusion)
+    after = split_reshaped_dims(hoist_reads_of_reshapes(fusion))
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    assert not any(isinstance(e, Reshape) for e in after.tensor_exprs)
+    assert all(e.input in after.inputs for e in resizes(after))
+    given: Any = X.astype(np.float32)
+    (expected,) = evaluate_fusion(fd.fusion.ir_fusion, [given])
+    np.testing.assert_array_equal(evaluate_fusion(after, [given])[0], expected)
+    np.testing.assert_allclose(fd.execute([given], device="simulator")[0], expected, rtol=1e-14)
 
 
 def test_a_forced_boundary_stays() -> None:
