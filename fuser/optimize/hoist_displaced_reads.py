@@ -388,15 +388,24 @@ class _Hoist:
         return self._replace(expr.output, found or self._gather_of(expr.kind, source, index, expr.dim))
 
     def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
-        """A lookup in a slice that has all along the gathered dim, as one read; None for another source, and where elements of
-        the slice are one: a lookup does not move along what is broadcast, in the tensor or in the slice."""
+        """A lookup in a slice as one read, with an index that counts from the start of the tensor; None for another source, and
+        where elements of the slice are one: a lookup does not move along what is broadcast, in the tensor or in the slice."""
         made = self.definitions.get(source)
         if not isinstance(made, Resize) or made.fill is not None or expr.windows:
             return None
         frame = Frame(made.windows, tuple(d.extent for d in source.visible))
         moved = [d for d in range(source.ndim) if frame.moves_dim(made.input, d)]
-        if expr.dim in moved or any(made.input.visible[d].is_broadcast for d in moved):
+        if any(made.input.visible[d].is_broadcast for d in moved):
             return None
+        if expr.dim in moved:
+            start = self._start_of(made, expr.dim, index)
+            if start is None or expr.kind is not GatherKind.index_select:
+                return None
+            index = self._made(self.builder.pointwise("add", [index, start], index.dtype))
+            extent = made.input.visible[expr.dim].extent
+            frame = frame.with_dim(expr.dim, Window(ZERO, ZERO, extent), extent)
+            if not frame.moves(made.input):
+                return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim))
         if expr.kind is GatherKind.take_along_axis and any(
             source.visible[d].is_broadcast and not expr.output.visible[d].is_broadcast for d in moved
         ):
@@ -406,6 +415,17 @@ class _Hoist:
             windows = (replace(w, begin=ZERO, end=e) for w, e in zip(frame.windows, extents, strict=True))
             frame = Frame(tuple(windows), extents)
         return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, frame.windows, frame.extents))
+
+    def _start_of(self, expr: Resize, dim: int, index: Tensor) -> Scalar | None:
+        """Where a slice starts along a dim, as a number of the type of an index; None where that is not known."""
+        window = expr.windows[dim]
+        if window.pieces or window.step != 1:
+            return None
+        if window.offset.is_const:
+            return self.builder.constant(window.offset.value, index.dtype)
+        start = expr.scalars[dim][0] if expr.scalars else None
+        is_offset = start is not None and start.expression is window.offset and start.dtype is index.dtype
+        return start if is_offset else None
 
     def _gather_of(self, kind: GatherKind, source: Tensor, index: Tensor, dim: int) -> Tensor | None:
         """A gather of an elementwise op as that op of gathers; None where nothing is gained."""

@@ -299,6 +299,7 @@ LOOKUPS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "halves": lambda o, x, i, j: o.mul(*(o.slice(o.index_select(x, i, 0), [0, k], [4, k + 4]) for k in (0, 4))),
     "one row": lambda o, x, i, j: o.slice(o.index_select(x, i, 0), [1, 3], [2, 7]),
     "a slice of a table": lambda o, x, i, j: o.index_select(o.slice(x, [0, 2], [6, 6]), i, 0) * 2.0,
+    "rows and columns of a slice": lambda o, x, i, j: o.index_select(x[1:, 2:7], o.minimum(i, 4), 0) * 2.0,
     "elements": lambda o, x, i, j: o.slice(o.gather(x, j, 0), [1, 3], [3, 7]),
     "elements of a slice": lambda o, x, i, j: o.gather(o.slice(x, [0, 1], [6, 8]), o.slice(j, [0, 2], [4, 7]), 0),
     "along an axis": lambda o, x, i, j: o.slice(o.take_along_axis(x, o.slice(j, [0, 0], [4, 1]), 0), [1, 3], [3, 7]),
@@ -369,6 +370,19 @@ def rebuilt(fusion: Fusion) -> FusionDefinition:
     with FusionDefinition() as fd:
         names["nvfuser_fusion"](fd)
     return fd
+
+
+def test_a_flip_of_rows_of_a_slice_is_read_at_the_input() -> None:
+    """Of extents known late the slice starts at a number of the call."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, D.Double)
+        fd.add_output(fd.ops.index_select(x[2:5], fd.ops.iota(3, 2, -1), 0))
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(fd.fusion.ir_fusion)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    np.testing.assert_array_equal(evaluate_fusion(after, [X])[0], X[4:1:-1])
+    np.testing.assert_array_equal(fd.execute([X], device="simulator")[0], X[4:1:-1])
 
 
 def test_more_than_what_is_looked_up_is_computed_before() -> None:
