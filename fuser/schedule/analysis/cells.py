@@ -158,7 +158,7 @@ def _cells(
     if not solid and not held:
         return None
     for i, a in enumerate(found):
-        own = [g for g in solid if a.stride(g)]
+        own = [g for g in solid if a.distance(g)]
         running = a.cell
         is_run = bool(own) or a.name in held
         for g in reversed(own):
@@ -167,12 +167,12 @@ def _cells(
         if is_run:
             runs[a.name] = running
         elif own:
-            apart[a.name] = 0, tuple(map(a.stride, own))
+            apart[a.name] = 0, tuple(map(a.distance, own))
         found[i] = replace(
             a,
             strides={g: s for g, s in a.strides.items() if g not in inner},
             cell=running,
-            seen=a.seen // (running // a.cell),
+            seen=a.seen // math.prod(sizes[g] for g in own if a.stride(g)),
         )
         if found[i].itemsize > CELL_BYTES:
             return None
@@ -198,7 +198,7 @@ def reduced_cells(sized: SizedSegment, arguments: Sequence[Argument], reduced: S
     runs: dict[str, int] = {}
     apart: dict[str, tuple[int, tuple[int, ...]]] = {}
     for a in arguments:
-        own = [g for g in reduced if g in a.dims]
+        own = [g for g in reduced if g in a.dims or g in a.lookups]
         running, count = 1, 0
         for g in reversed(own):
             if a.stride(g) != running:
@@ -207,10 +207,11 @@ def reduced_cells(sized: SizedSegment, arguments: Sequence[Argument], reduced: S
         if running > 1:
             runs[a.name] = running
         if count < len(own):
-            apart[a.name] = count, tuple(a.stride(g) for g in own[: len(own) - count])
-        cell = math.prod(sizes[g] for g in own if a.stride(g))
+            apart[a.name] = count, tuple(a.distance(g) for g in own[: len(own) - count])
+        cell = math.prod(sizes[g] for g in own if a.distance(g))
+        counted = math.prod(sizes[g] for g in own if a.stride(g))
         strides = {g: s for g, s in a.strides.items() if g not in reduced}
-        found.append(replace(a, strides=strides, cell=cell, seen=a.seen // max(1, cell)))
+        found.append(replace(a, strides=strides, cell=cell, seen=a.seen // max(1, counted)))
     return Cells(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
 
 

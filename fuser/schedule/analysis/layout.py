@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 
 from fuser.ir.fact_collection import asked_of_input, asked_of_output
@@ -30,6 +31,8 @@ class Argument:
     dims        the dim of the tensor behind each dim of the loops
     displaced   for a slice, pad or gather: what is read
     cell        elements that a thread takes at each index of the loops' dims, which are those around them
+    lookups     for a gather: dims of its index, along which it has no stride but other elements, and the strides of the dims of
+                the tensor that these are looked up along
     """
 
     name: str
@@ -41,6 +44,7 @@ class Argument:
     described: TensorDescriptor
     displaced: InputRead | None = None
     cell: int = 1
+    lookups: Mapping[Group, int] = field(default_factory=dict[Group, int])
 
     @property
     def itemsize(self) -> int:
@@ -55,6 +59,10 @@ class Argument:
     def stride(self, group: Group) -> int:
         """Elements from one index of a dim to the next; 0 if the argument does not have it."""
         return self.strides.get(group, 0)
+
+    def distance(self, group: Group) -> int:
+        """The same, or for what is looked up along a dim the elements between neighbouring places."""
+        return self.strides.get(group, 0) or self.lookups.get(group, 0)
 
 
 def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
@@ -108,7 +116,9 @@ def _argument(
         group = graph.group(d)
         strides[group], dims[group] = described.strides[i] * evaluate(elements) * step_of(displaced, i), i
         seen *= evaluate(d.extent) if strides[group] else 1
-    return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
+    looked_up = () if displaced is None else displaced.lookups
+    lookups = {graph.group(d): described.strides[i] for d, i in looked_up if described.sizes[i] != 1}
+    return Argument(name, t, strides, described.alignment, seen, dims, described, displaced, lookups=lookups)
 
 
 def joined_dims(

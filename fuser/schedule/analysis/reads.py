@@ -38,6 +38,9 @@ class InputRead:
     windows   per dim of the input, the window of the slice or pad; empty without one
     outer     where a dim follows several of the loops, as parts of it: `dims` has the innermost, here are the others, each with
               the position of the dim of the input, and elements along that from one index to the next
+    lookups   where it is a gather: dims of the loops that the index has, each with the position of the dim of the input along
+              which another place is read for each of them
+    index     tensor of those places
     """
 
     name: str
@@ -45,6 +48,13 @@ class InputRead:
     dims: tuple[IterDomain | None, ...]
     windows: tuple[Window, ...] = ()
     outer: tuple[tuple[IterDomain, int, Int], ...] = ()
+    lookups: tuple[tuple[IterDomain, int], ...] = ()
+    index: Tensor | None = None
+
+    @property
+    def seen_along(self) -> tuple[IterDomain, ...]:
+        """Every dim of the loops with which other elements are read."""
+        return (*self.followed, *(d for d, _ in self.lookups))
 
     @property
     def followed(self) -> tuple[IterDomain, ...]:
@@ -118,9 +128,12 @@ def _displaced_read(e: Resize | Gather) -> InputRead:
                     outer.append((d, at, elements))
         return InputRead(name, e.input, tuple(followed), e.windows, tuple(outer))
     # Neighbours along a dim of the index are gathered from anywhere.
-    indexed = {b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast} | {places[e.dim][1]}
+    looked_up = [b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast]
+    indexed = {*looked_up, places[e.dim][1]}
     dims = tuple(None if b in indexed or _is_chosen(a, b) else b for a, b in places)
-    return InputRead(name, e.input, dims, e.windows)
+    own = {b: i for i, (_, b) in enumerate(places)}
+    lookups = tuple((b, own.get(b, e.dim)) for b in looked_up)
+    return InputRead(name, e.input, dims, e.windows, lookups=lookups, index=e.index)
 
 
 def _is_chosen(source: IterDomain, result: IterDomain) -> bool:

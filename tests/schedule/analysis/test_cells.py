@@ -248,3 +248,20 @@ def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(p.whole_inputs and not p.tile_dims and p.vector > 1 for p in seen)
     assert any(n in p.tile_contiguous and count == 0 for p in seen for n, count in p.tile_vector_dims)
     assert any(p.vector == 1 for p in seen)
+
+
+def test_looked_up_rows_are_cells() -> None:
+    """The rows of pairs, interleaved: vectors along each row, and all places are known before."""
+    n, d = 1 << 16, 64
+
+    def define(fd: Any) -> list[Any]:
+        table = fd.define_tensor([-1, -1], True, Float)
+        index = fd.define_tensor([-1, -1], True, DataType.Int)
+        rows = fd.ops.index_select(table, fd.ops.reshape(index, [n * 2]), 0)
+        return [fd.ops.abs(fd.ops.permute(fd.ops.reshape(rows, [n, 2, d]), [0, 2, 1]))]
+
+    (body,) = sources(define, [dense(5000, d, dtype=Float), dense(n, 2, dtype=DataType.Int)])
+    assert "const uint2*>(&t0[" in body
+    loads, stores = accesses(body)
+    assert 0 not in loads
+    assert stores == [16]
