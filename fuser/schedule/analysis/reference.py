@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from fuser.ir.facts import TensorDescriptor
@@ -9,6 +10,7 @@ from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.memoized import memoized
+from fuser.records import record
 from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -103,51 +105,82 @@ def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
 
 
 def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
-    """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory.
+    """Dims of the reference from slowest to fastest, as the input that has most of them, or of several the one of which most
+    bytes are read, lies in memory.
 
-    Where none has all of them the reference itself decides, if it is stored: it is larger than each. Dims of one element come
-    first: they decide nothing.
+    What a gather looks up has the dims of its index too: it lies as these do along the dim that is looked up along. Where no
+    input has all dims the reference itself decides, if it is stored: it is larger than each. Dims of one element come first:
+    they decide nothing.
     """
     solid, reads, default = _dims_of_reads(segment, graph, reference)
     is_stored = len(reference.visible) == len(reference.logical)
     best: list[int] = []
-    best_size = -1
-    for name, places in reads:
+    best_size = (0, -1)
+    for name, itemsize, places in reads:
         described = inputs.tensors[name]
         strides = _strides_in_memory(described)
-        lying = (
-            (-strides[d] if elements is None else -strides[d] * inputs.evaluate(elements), place, at)
-            for place, (d, elements, at) in enumerate(places)
-        )
-        mapped = sorted(lain for lain in lying if lain[0] != 0)
-        size = len(mapped) * (1 << 60) + described.numel
-        if mapped and size > best_size and not (is_stored and len(mapped) < len(solid)):
-            best_size = size
-            best = [at for _, _, at in mapped]
+        lying: list[tuple[int, int, int, _Place]] = []
+        for at, place in enumerate(places):
+            stride = strides[place.dim] * (1 if place.elements is None else inputs.evaluate(place.elements))
+            within = 0
+            if place.index is not None and (index := inputs.tensors.get(place.index[0])) is not None:
+                within = _strides_in_memory(index)[place.index[1]]
+            if stride != 0:
+                lying.append((-stride, -within, at, place))
+        if is_stored and len(lying) < len(solid):
+            continue
+        seen = math.prod(inputs.evaluate(p.extent) for *_, p in lying)
+        if lying and (len(lying), seen * itemsize) > best_size:
+            best_size = len(lying), seen * itemsize
+            best = [place.of_reference for *_, place in sorted(lying, key=lambda found: found[:3])]
     best = list(dict.fromkeys(best))
     order = [*(d for d in range(len(default)) if d not in best), *best] if best else default
     return (*(d for d in order if d not in solid), *(d for d in order if d in solid))
 
 
-_Place = tuple[int, Int | None, int]
-"""A dim of an input, its elements from one index to the next where they are not neighbours, and the dim of the reference."""
+@record(eq=False)
+class _Place:
+    """A dim of an input along a dim of the reference.
+
+    elements   of it from one index to the next, where they are not neighbours
+    index      for what is looked up: the tensor of the places, and its dim
+    """
+
+    dim: int
+    of_reference: int
+    extent: Int
+    elements: Int | None = None
+    index: tuple[str, int] | None = None
 
 
 @memoized
 def _dims_of_reads(
     segment: Fusion, graph: IterationGraph, reference: Tensor
-) -> tuple[frozenset[int], tuple[tuple[str, tuple[_Place, ...]], ...], tuple[int, ...]]:
-    """Dims of the reference of more than one element; each input's name, and its dims with those of the reference that they
-    are; and the order where no input decides."""
+) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_Place, ...]], ...], tuple[int, ...]]:
+    """Dims of the reference of more than one element; each input's name, bytes of an element, and its dims with those of the
+    reference that they are; and the order where no input decides."""
     groups = dim_groups(graph, reference)
     at = {g: groups.index(g) for g in groups}
-    reads: list[tuple[str, tuple[_Place, ...]]] = []
-    for read in input_reads(segment):
-        places = [(dim, d, None) for d, dim in enumerate(read.dims) if dim is not None]
-        places = [*places, *read.outer]
-        found = tuple((d, elements, at[g]) for dim, d, elements in places if (g := graph.group(dim)) in at)
-        reads.append((read.tensor.name, found))
     is_stored = len(reference.visible) == len(reference.logical)
+    reads: list[tuple[str, int, tuple[_Place, ...]]] = []
+    for read in input_reads(segment):
+        found = [
+            _Place(d, at[g], dim.extent, elements)
+            for dim, d, elements in (
+                *((dim, d, None) for d, dim in enumerate(read.dims) if dim is not None),
+                *read.outer,
+            )
+            if (g := graph.group(dim)) in at
+        ]
+        index = read.index if not is_stored else None
+        if index is not None:
+            dims = {graph.group(d): i for i, d in enumerate(index.visible)}
+            found += [
+                _Place(d, at[g], dim.extent, index=(index.name, dims[g]))
+                for dim, d in read.lookups
+                if (g := graph.group(dim)) in at and g in dims
+            ]
+        reads.append((read.tensor.name, read.tensor.dtype.itemsize, tuple(found)))
     default = tuple(memory_order(reference.stride_order)) if is_stored else tuple(range(len(groups)))
     return frozenset(d for d, g in enumerate(groups) if not g.is_broadcast), tuple(reads), default
 

@@ -1,0 +1,56 @@
+"""The order of loops is that of the memory of most of the bytes that are read, what is looked up included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.ir.facts import TensorDescriptor
+from fuser.schedule.analysis.reduced_dims import reference_reduction
+from fuser.schedule.analysis.reference import dim_order, resolving_graph
+from fuser.schedule.scheduler import SegmentInputs
+
+Float, Int = DataType.Float, DataType.Int
+
+
+def order_of(table: Sequence[int], index: Sequence[int], *, is_element: bool = False) -> tuple[int, ...]:
+    """Of a sum over dim 1 of (n, k, d) = (64, 8, 32) looked up in 100 rows, of strides of the table and the index."""
+    sizes = ((64, 100, 32), (64, 8, 32)) if is_element else ((100, 32), (64, 8))
+    with FusionDefinition() as fd:
+        x, i = (
+            fd.define_tensor([-1] * len(n), [False] * len(n), dtype)
+            for n, dtype in zip(sizes, (Float, Int), strict=True)
+        )
+        rows = fd.ops.gather(x, i, 1) if is_element else fd.ops.embedding_fwd(i, x)
+        fd.add_output(fd.ops.sum(rows, [1]))
+    assert fd.fusion is not None
+    described = [
+        TensorDescriptor(dtype, n, tuple(s), 256, 0)
+        for dtype, n, s in zip((Float, Int), sizes, (table, index), strict=True)
+    ]
+    fusion = fd.fusion.ir_fusion
+    bound, graph = bind_inputs(fusion, described), resolving_graph(fusion)
+    return dim_order(graph, fusion, reference_reduction(fusion, graph), SegmentInputs(bound.tensors, bound.evaluate))
+
+
+@pytest.mark.parametrize(
+    ("table", "index", "order"),
+    [
+        ((32, 1), (8, 1), (0, 1, 2)),
+        ((32, 1), (1, 64), (1, 0, 2)),
+        ((1, 100), (8, 1), (2, 0, 1)),
+        ((1, 100), (1, 64), (2, 1, 0)),
+    ],
+)
+def test_rows_that_are_looked_up(table: tuple[int, ...], index: tuple[int, ...], order: tuple[int, ...]) -> None:
+    """Neighbours are those of the table; along the dim that is looked up the index decides."""
+    assert order_of(table, index) == order
+
+
+def test_elements_that_are_looked_up() -> None:
+    """An index of all dims has more bytes than the table that it looks up: it decides."""
+    assert order_of((3200, 32, 1), (256, 32, 1), is_element=True) == (0, 1, 2)
+    assert order_of((3200, 32, 1), (1, 64, 512), is_element=True) == (2, 1, 0)
