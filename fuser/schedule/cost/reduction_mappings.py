@@ -311,7 +311,7 @@ def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -
     side_by_side = m.along if space.inner else m.beside
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
-    moved = space.kept * space.reduced / blocks * size / space.vector
+    moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
     fetched = read * max(1 / space.again, space.fetched(m.beside * (1 if space.inner else space.vector)))

@@ -16,7 +16,7 @@ from fuser.records import record
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.reads import input_reads, tested_dims
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import joined_bytes
@@ -55,6 +55,7 @@ class ReductionSpace:
     runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
+    cached          bytes of those that were read before: rows of a table that are looked up again
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
@@ -78,6 +79,7 @@ class ReductionSpace:
     runs: int
     vector: int
     bytes_per_step: int
+    cached: int = 0
     statistics: bool = False
     may_split: bool = True
     exact: bool = False
@@ -162,8 +164,12 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     shared = sum(size for size, dims in reads if dims != largest)
     moved = kept_count * reduced_count * full
     widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
+    looks_up = _looks_up(segment, graph, reduced)
     short = max(1, _SHORT_ACCESS // widest)
-    if not inner and reduced_count <= _FEW_ROWS:
+    if not inner and looks_up:
+        # Each access asks for its place first: wide ones ask less often. Results are stored as wide.
+        limit = min(limit, vector_limit(segment, graph, groups[order[-1]]))
+    elif not inner and reduced_count <= _FEW_ROWS:
         # Results are as many as what is read: neighbouring threads should store neighbours.
         limit = min(limit, short)
     row = _fastest_groups([groups[d] for d in order], reduced)
@@ -218,7 +224,8 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         run=in_row(math.prod(extent[g] for g in row if g in reduced)),
         runs=rounded_up(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
         vector=vector,
-        bytes_per_step=vector * (full + shared if is_cut or widest > 4 else full),
+        bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
+        cached=int(vector * _looked_up_again(segment, reduced, graph, inputs)),
         statistics=has_statistics,
         may_split=len(set(stage_levels(unscheduled(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
@@ -265,6 +272,23 @@ def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, acce
         r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.followed)
         for r in input_reads(segment)
     )
+
+
+@memoized
+def _looks_up(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
+    """Whether something is looked up anew for each element of a reduction."""
+    return any(graph.group(d) in reduced for r in input_reads(segment) for d, _ in r.lookups)
+
+
+def _looked_up_again(segment: Fusion, reduced: frozenset[Group], graph: IterationGraph, inputs: SegmentInputs) -> float:
+    """Bytes of an element of what is looked up along a reduction that are no first reads of a table's elements."""
+    found = 0.0
+    for read in input_reads(segment):
+        if any(graph.group(d) in reduced for d, _ in read.lookups):
+            touched = math.prod(inputs.evaluate(d.extent) for d in read.seen_along if not d.is_broadcast)
+            first = min(1.0, inputs.tensors[read.tensor.name].numel / max(1, touched))
+            found += read.tensor.dtype.itemsize * (1.0 - first)
+    return found
 
 
 def _should_cut(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
@@ -330,7 +354,7 @@ def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Gr
     """(bytes of an element, number of dims) of every read along a reduced dim."""
     found: list[tuple[int, int]] = []
     for read in input_reads(segment):
-        own = [d for d in read.followed if not d.is_broadcast]
+        own = [d for d in read.seen_along if not d.is_broadcast]
         if any(graph.group(d) in reduced for d in own):
             found.append((read.tensor.dtype.itemsize, len(own)))
     return found

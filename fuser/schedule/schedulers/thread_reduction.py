@@ -122,8 +122,9 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     """Whether a thread should reduce all that a result is made of, rather than threads that share it.
 
     Accesses are no shorter then, and something is gained: longer ones; elements that follow one another in memory, which
-    threads that share a result would read, and join, in pieces; or later stages, which find the elements in registers. Where
-    results are all that memory moves, threads that share one would wait for an exchange, and all but one would store nothing.
+    threads that share a result would read, and join, in pieces; later stages, which find the elements in registers; or what is
+    looked up, all places of which are known before the first of them is read. Where results are all that memory moves, threads
+    that share one would wait for an exchange, and all but one would store nothing.
 
     vector   elements of an access of threads that share a result
     """
@@ -140,7 +141,8 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
     has_stages = len(set(stage_levels(unscheduled(segment)).values())) > 1
-    return width > vector or (width == vector and (has_runs or has_stages))
+    looks_up = any(r.lookups for r in input_reads(segment))
+    return width > vector or (width == vector and (has_runs or has_stages or looks_up))
 
 
 def propose_by_thread(

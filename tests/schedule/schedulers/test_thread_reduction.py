@@ -298,3 +298,80 @@ def test_distances_are_right(dtype: DataType, n: int, m: int, count: int, is_tra
     likely, far = fd.execute([a, b], device="simulator")
     np.testing.assert_allclose(np.asarray(likely).astype(np.float64), np.exp(squares * -0.5), rtol=8e-3, atol=1e-6)
     np.testing.assert_allclose(np.asarray(far).astype(np.float64), np.sqrt(squares), rtol=2e-6, atol=1e-6)
+
+
+def reduced_lookups(seed: int) -> tuple[FusionDefinition, list[Any], Any, DataType]:
+    """Rows or elements that are looked up, weighted or not, and reduced over some dims; arguments and result."""
+    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    dtype = rng.choice(DTYPES)
+    n, k, d, rows = rng.choice((1, 5, 16, 33)), rng.choice((2, 3, 4, 8, 20)), rng.choice((1, 4, 8, 12, 32)), 11
+    kind = rng.choice(("rows", "rows", "rows", "elements", "columns"))
+    dims = rng.choice(([1], [1], [2], [0], [1, 2], [0, 1], [0, 2]))
+    symbolic = rng.random() < 0.5
+    fd = FusionDefinition()
+    arguments: list[Any] = []
+
+    def given(values: Any, of: DataType) -> Any:
+        is_odd = rng.random() < 0.3
+        arguments.append(laid_out(rng, values) if is_odd else values)
+        contiguity = [None if m == 1 else not is_odd for m in values.shape]
+        return fd.define_tensor([-1 if symbolic and m != 1 else m for m in values.shape], contiguity, of)
+
+    wide = Double if dtype is Double else Float
+    with fd:
+        o: Any = fd.ops
+        shape = {"rows": (rows, d), "columns": (d, rows), "elements": (n, rows, d)}[kind]
+        x = (numbers.integers(-8, 9, shape) / 4).astype(dtype.numpy)
+        table = given(x, dtype)
+        if kind == "elements":
+            index = numbers.integers(0, rows, (n, k, d))
+            t, y = o.gather(table, given(index, DataType.Int), 1), np.take_along_axis(x, index, 1)
+        else:
+            index = numbers.integers(0, rows, (n, k))
+            flat = o.reshape(given(index, DataType.Int), [n * k])
+            t = o.index_select(table, flat, int(kind == "columns"))
+            if kind == "rows":
+                t, y = o.reshape(t, [n, k, d]), x[index]
+            else:
+                t, y = o.permute(o.reshape(t, [d, n, k]), [1, 2, 0]), x.T[index]
+        t, y = o.cast(t, wide), y.astype(np.float64)
+        if rng.random() < 0.5:
+            w = (numbers.integers(-8, 9, (n, k)) / 4).astype(dtype.numpy)
+            t = t * o.broadcast_in_dim(o.cast(given(w, dtype), wide), [n, k, d], [0, 1])
+            y = y * w.astype(np.float64)[..., None]
+        how = rng.choice(("sum", "max"))
+        fd.add_output(o.cast(getattr(o, how)(t, dims), dtype))
+    return fd, arguments, getattr(y, how)(tuple(dims)), dtype
+
+
+@pytest.mark.parametrize("by_thread", [True, False])
+@pytest.mark.parametrize("seed", range(64))
+def test_random_lookups_are_reduced(
+    seed: int, by_thread: bool, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    if by_thread:
+        request.getfixturevalue("small")
+    fd, arguments, expected, dtype = reduced_lookups(seed)
+    tolerance = {Double: 1e-12, Float: 2e-6, DataType.Half: 2e-3, BFloat16: 1.6e-2}[dtype]
+    (found,) = fd.execute(arguments, device="simulator")
+    shown = np.asarray(found).astype(np.float64)
+    np.testing.assert_allclose(shown, expected, rtol=tolerance, atol=tolerance * 4)
+    assert "cannot be lowered" not in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float], ids=str)
+@pytest.mark.parametrize("k", [4, 20])
+@pytest.mark.parametrize("d", [32, 64, 1024])
+def test_rows_that_are_looked_up_are_read_by_vectors(dtype: DataType, k: int, d: int) -> None:
+    """Neighbours are those of the table, whether a thread reduces all of them or in turns."""
+    n = 1 << 15
+
+    def define(fd: Any) -> list[Any]:
+        table = fd.define_tensor([-1, -1], True, dtype)
+        index = fd.define_tensor([-1, -1], True, DataType.Int)
+        rows = fd.ops.index_select(table, fd.ops.reshape(index, [n * k]), 0)
+        return [fd.ops.max(fd.ops.reshape(rows, [n, k, d]), [1])]
+
+    (body,) = sources(define, [dense(5000, d, dtype=dtype), dense(n, k, dtype=DataType.Int)])
+    assert "const uint4*>(&t0[" in body
+    assert "= t0[" not in body
