@@ -57,7 +57,7 @@ def test_the_programs_reach_what_they_are_for() -> None:
     ops: Counter[str] = Counter()
     dtypes: Counter[DataType] = Counter()
     seen: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(200):
         program = made(seed)
         text = repr(build(program))
         ops.update({line.split("fd.ops.")[1].split("(")[0] for line in text.splitlines() if "fd.ops." in line})
