@@ -9,7 +9,8 @@ Of each segment whose parameters were measured (`benchmarks.tuned --times`) the 
     regret = microseconds of what is proposed / microseconds of the best - 1
 
 A proposal that was never measured has none: it is counted, and is to be measured. Kernels change as well: times of an old
-commit still rank parameters, and say nothing of today's microseconds. The exit code is 1 if a limit is missed.
+commit still rank parameters, and say nothing of today's microseconds. The exit code is 1 if a limit is missed, or if of more
+than a tenth of the segments the proposal was never measured.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fuser.ir.device_info import DeviceInfo
 MOST_MEAN = 0.05
 MOST_95 = 0.20
 MOST = 0.50
+MOST_UNMEASURED = 0.1
 PARTS = 3
 
 
@@ -108,7 +110,9 @@ def text_of_regrets(found: Sequence[Regret], worst: int) -> tuple[str, bool]:
     ):
         is_missed |= value > limit
         lines.append(f"{what} {value:.1%}, limit {limit:.0%}: {'MISSED' if value > limit else 'met'}")
-    lines.append(f"{len(values)} segments; of {len(found) - len(values)} more the proposal was never measured")
+    unmeasured = len(found) - len(values)
+    is_missed |= unmeasured > MOST_UNMEASURED * len(found)
+    lines.append(f"{len(values)} segments; of {unmeasured} more the proposal was never measured")
     return "\n".join(lines), is_missed
 
 

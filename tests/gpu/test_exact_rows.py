@@ -27,8 +27,8 @@ def test_softmax_of_floats_is_off_by_no_more_than_twice_torchs(shape: tuple[int,
     assert error_of[0] <= max(2 * error_of[1], 2.0)
 
 
-def test_exponentials_of_differences_are_off_by_less_than_a_unit() -> None:
-    """ex2.approx of 64ths alone, with a square for what is left, was off by two and a half."""
+def test_exponentials_of_differences_are_off_by_less_than_two_units() -> None:
+    """Decision 21 allows two. ex2.approx of 64ths alone, with a square for what is left, was off by two and a half."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         fd.add_output(fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True)))
@@ -39,7 +39,7 @@ def test_exponentials_of_differences_are_off_by_less_than_a_unit() -> None:
     np.testing.assert_array_equal(np.asarray(found)[:4], [[1, 0], [1, 0], [1, 0], [np.nan, np.nan]])
     exact = np.exp(data[4:].astype(np.float64))
     unit = np.maximum(np.ldexp(1.0, np.frexp(exact)[1] - 24), 2.0**-149)
-    assert np.max(np.abs(np.asarray(found)[4:] - exact) / unit) < 0.9
+    assert np.max(np.abs(np.asarray(found)[4:] - exact) / unit) < 2
 
 
 @pytest.mark.parametrize("rows", [5003, 385, 40])

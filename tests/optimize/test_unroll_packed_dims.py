@@ -18,7 +18,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.unroll_packed_dims import unroll_packed_dims
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.segmentation import segment_fusion
-from tests.schedule.schedulers.test_reduction import propose as propose_reduction
+from tests.schedule.block_reductions import propose as propose_reduction
 
 BFloat16, Float, Int32 = DataType.BFloat16, DataType.Float, DataType.Int32
 ROWS, WORDS = 5, 12

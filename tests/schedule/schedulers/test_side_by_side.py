@@ -19,8 +19,7 @@ from fuser.schedule.cost.gradient_work import two_kernels
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
-from tests.schedule.random_gradient_space import random_gradient_space
-from tests.schedule.schedulers.test_inner_outer_persistent import (
+from tests.fusions.inner_outer import (
     Definition,
     arrays_for,
     described,
@@ -29,6 +28,7 @@ from tests.schedule.schedulers.test_inner_outer_persistent import (
     layer_norm_backward,
     softmax_and_sums,
 )
+from tests.schedule.random_gradient_space import random_gradient_space
 
 H200 = DeviceInfo.preset("H200")
 Float, BFloat16 = DataType.Float, DataType.BFloat16
