@@ -156,7 +156,7 @@ def test_most_fusions_can_be_traced() -> None:
         sizes = {**BASES[1], "C": 1024}
         find = function_for(cache_of(name), views_of(made, sizes))
         # One of them may fill a wave of blocks that others do not, of a mapping that was weighed.
-        near = (views_of(made, {**sizes, "R": rows}) for rows in (3008, 3080, 2992, 3020))
+        near = (views_of(made, {**sizes, "R": rows}) for rows in (3004, 3008, 2996, 2992))
         assert sum(find(numbers_of(other)) is not None for other in near) >= 3, name
 
 
@@ -192,7 +192,7 @@ def test_mistakes_are_told_as_ever(whole_ways: list[object]) -> None:
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
         fd.add_output(a + b)
-    for rows in (101, 103, 105, 107):
+    for rows in (4096, 4100, 4104, 4108):
         fd.execute([place(DEVICE, np.ones((rows, 24), np.float32)) for _ in range(2)])
     with pytest.raises(InputRuntimeError, match="2 different sizes"):
         fd.execute([place(DEVICE, np.ones((n, 24), np.float32)) for n in (7, 8)])
@@ -203,7 +203,7 @@ def test_updates_and_what_shares_memory(whole_ways: list[object]) -> None:
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
         fd.add_output(a + b, a)
-    for rows in (8, 16, 32, 64, 128):
+    for rows in (4096, 4100, 4104, 4108, 4112):
         x, y = (np.arange(rows * 24, dtype=np.float32).reshape(rows, 24) for _ in range(2))
         a, b = place_all(DEVICE, [x, y])
         fd.execute([a, b])
@@ -219,7 +219,7 @@ def test_random_numbers_are_drawn_for_each_call(whole_ways: list[object]) -> Non
         x = fd.define_tensor([-1, -1])
         fd.add_output(x + fd.ops.uniform(0.0, 1.0, x.shape()))
     seen: set[float] = set()
-    for rows in (3, 4, 5, 6, 7, 8):
+    for rows in (4096, 4100, 4104, 4108, 4112, 4116):
         (y,) = fd.execute([place(DEVICE, np.zeros((rows, 24), np.float32))])
         seen.update(y.numpy()[:3].ravel().tolist())
     assert len(whole_ways) < 6
@@ -249,8 +249,8 @@ def test_numbers_that_no_float_holds_are_told_as_ever(whole_ways: list[object]) 
     with FusionDefinition() as fd:
         x, s = fd.define_tensor([-1, -1]), fd.define_scalar()
         fd.add_output(x * s)
-    for rows in (101, 103, 105, 107):
+    for rows in (4096, 4100, 4104, 4108):
         fd.execute([place(DEVICE, np.ones((rows, 24), np.float32)), 2**1023])
     assert len(whole_ways) == 2
     with pytest.raises(InputRuntimeError, match="Scalar value of 1024 bits"):
-        fd.execute([place(DEVICE, np.ones((109, 24), np.float32)), 2**1024 - 1])
+        fd.execute([place(DEVICE, np.ones((4112, 24), np.float32)), 2**1024 - 1])

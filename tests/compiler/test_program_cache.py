@@ -51,14 +51,14 @@ def test_levels() -> None:
         "programs_from_disk": 0,
         "kernels_compiled": 0,
     }
-    assert run(7, 41) == {
+    assert run(12, 24) == {
         "exact_hits": 0,
         "program_hits": 1,
         "kernel_hits": 1,
         "programs_from_disk": 0,
         "kernels_compiled": 0,
     }
-    assert run(7, 41)["exact_hits"] == 1
+    assert run(12, 24)["exact_hits"] == 1
 
 
 def test_new_sizes_of_a_known_kernel_build_no_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,14 +35,14 @@ def test_stages_that_come_to_be_are_written(
 ) -> None:
     monkeypatch.setenv("FUSER_DUMP", "kernel.cu,insert_syncs,s1.params.py")
     fd = doubled()
-    fd.execute([np.ones((3, 4), np.float32)])
+    fd.execute([np.ones((4096, 24), np.float32)])
     first = written(dumps)
     assert [name for name in first if "insert_syncs" not in name] == ["kernel.cu"]
     assert len(first) == 2
     (folder,) = dumps.iterdir()
     assert capsys.readouterr().err == f"fuser: wrote 2 stages to {folder}\n"
     # The kernel serves this shape as well; a view needs none.
-    fd.execute([np.ones((5, 7), np.float32)])
+    fd.execute([np.ones((4100, 24), np.float32)])
     with FusionDefinition() as view:
         view.add_output(view.ops.permute(view.define_tensor([-1, -1]), [1, 0]))
     view.execute([np.ones((3, 4), np.float32)])
