@@ -63,8 +63,8 @@ def test_rows(shape: list[int], bad: int) -> None:
     elif bad < 0:
         assert error.message == f"{start}{TAIL}"
     else:
-        # The kernel is not told how many rows there are: it is what lies behind the last that shows.
-        assert error.message == (
-            "index out of range: an index along dim 0 leads outside of the operand, to element 12 of t0, which has 12"
-            + TAIL
-        )
+        # The kernel is not told how many rows there are: it is what lies behind the last, of one access, that shows.
+        first = "index out of range: an index along dim 0 leads outside of the operand, to element"
+        assert error.message in {
+            f"{first}{which} of t0, which has 12{TAIL}" for which in (" 12", "s 12 to 13", "s 12 to 15")
+        }
