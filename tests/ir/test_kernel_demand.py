@@ -116,8 +116,8 @@ MANY: dict[str, tuple[int, Each]] = {
     "maxima": (64, reduced("max", [0, 1])),
     "maxima of rows": (64, reduced("max", [1])),
     "variances": (20, reduced("var_mean", [0, 1])),
-    "sums of sines": (96, sines([0, 1])),
-    "sines": (160, lambda fd, x: [fd.ops.sin(x)]),
+    "sums of sines": (160, sines([0, 1])),
+    "sines": (320, lambda fd, x: [fd.ops.sin(x)]),
 }
 
 

@@ -4,9 +4,6 @@ None of them is a time, a rate or a capacity of a GPU: those are in `DeviceInfo`
 """
 
 NUMBERS: dict[str, dict[str, str]] = {
-    "analysis/reference.py": {
-        "elements": "-",
-    },
     "cost/code_costs.py": {
         "instructions": "OPERATION ACCESS JOIN ROW",
         "cycles": "LOOKUP LOADED WHOLE_ROW STATISTICS_STEP WARP_JOINS",
