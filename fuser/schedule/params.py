@@ -230,14 +230,12 @@ class OuterPersistentParams:
                        and go over their rows once more. One, or a cluster, has all rows of its columns in registers, `unroll`
                        accesses of a thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
-    last_in_registers  the rows of its last iteration stay in the registers that they were loaded into
     bounds             (input, dim, low, high): extents for which the rows fit in registers
     reasons            why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
     kept_iterations: int = 0
-    last_in_registers: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 

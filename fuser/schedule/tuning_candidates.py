@@ -225,13 +225,11 @@ def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterP
                 made = replace(loops, block_reduce=threads[0], block_iterate=threads[1], unroll=rows)
                 yield replace(params, reduction=made)
         return
-    if not params.kept_iterations and not params.last_in_registers:
+    if not params.kept_iterations:
         for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
             yield replace(params, reduction=loops)
     if params.kept_iterations:
         yield replace(params, kept_iterations=params.kept_iterations // 2)
-    if params.last_in_registers:
-        yield replace(params, last_in_registers=False)
 
 
 def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParams]:

@@ -5,7 +5,7 @@ Grammar
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | split_aligned(axis, factor, to) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | run_backwards(position) | load_ahead
-              | keep_iterations(again, iterations, last_in_registers)
+              | keep_iterations(again, iterations)
               | set_memory_type(type) | set_cache_op(op) | set_allocation_domain(dims, contiguity)
               | swizzle(by, axis) | allow_misaligned
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)

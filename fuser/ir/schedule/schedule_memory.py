@@ -109,11 +109,9 @@ class MemoryVerbs(ScheduledFusion):
             t, Tensor(t.name, t.dtype, t.logical, tuple(stride_order), contiguity, t.root, t.is_cpu, t.location)
         )
 
-    def keep_iterations(self, name: str, again: str, iterations: int, last_in_registers: bool = False) -> None:
-        """Keep on chip what a copy of an input loads in some iterations of its loop, for `again`, another copy, whose loop runs
-        the other way.
-
-        iterations, last_in_registers    see KeptIterations
+    def keep_iterations(self, name: str, again: str, iterations: int) -> None:
+        """Keep in shared memory what a copy of an input loads in the first iterations of its loop, for `again`, another copy,
+        whose loop runs the other way.
 
         Raises SchedulingError for tensors that are no copies of one input in registers, and in lowering where their loops do
         not go over the same in opposite order.
@@ -125,10 +123,10 @@ class MemoryVerbs(ScheduledFusion):
             raise SchedulingError(
                 f"cannot keep what {name} loads for {again}: they are no copies of one input in registers"
             )
-        if iterations < 0 or iterations + last_in_registers < 1:
+        if iterations < 1:
             raise SchedulingError(f"cannot keep {iterations} iterations of {name}")
-        self.kept_iterations.append(KeptIterations(name, again, iterations, last_in_registers))
-        self.records.append(Record("keep_iterations", name, (again, iterations, last_in_registers)))
+        self.kept_iterations.append(KeptIterations(name, again, iterations))
+        self.records.append(Record("keep_iterations", name, (again, iterations)))
 
     def load_ahead(self, name: str, best_effort: bool = False, iterations: int = 1) -> None:
         """Load a copy of an input for the next iteration of the serial loop that it is inlined in, while this one computes.

@@ -122,16 +122,11 @@ def merge_axes(outer: IterDomain, inner: IterDomain) -> Merge:
 
 @record
 class KeptIterations:
-    """What a copy of an input loads in some iterations of its loop stays on chip for `again`, another copy.
-
-    iterations          how many of the first ones are kept in shared memory
-    last_in_registers   the last one is kept where it was loaded
-    """
+    """What a copy of an input loads in the first `iterations` of its loop stays in shared memory for `again`, another copy."""
 
     name: str
     again: str
     iterations: int
-    last_in_registers: bool = False
 
 
 class ScheduledFusion:

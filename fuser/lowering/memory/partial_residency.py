@@ -2,12 +2,11 @@
 
 Before: for i in 0 .. n { a[0..7] = input[f(i)]; ... }  ...  for j in 0 .. n { b[0..7] = input[f(n - 1 - j)]; ... }
 After:  for i in 0 .. n { a[0..7] = input[f(i)]; if i < K { kept[i, ...] = a[0..7] }; ... }  ...
-        for j in 0 .. n { i = n - 1 - j; if 1 <= j { a[0..7] = i < K ? kept[i, ...] : input[f(i)] }; ... }
+        for j in 0 .. n { i = n - 1 - j; b[0..7] = i < K ? kept[i, ...] : input[f(i)]; ... }
 
-The first K iterations are kept in shared memory. The last iteration stays in its registers, where the schedule asks for it: the
-second loop begins with it. The second loop then reads what was loaded last and may still be in the second-level cache; it needs
-shared memory at the end, when nothing else is read and the cache is free for stores. Kept data is loaded past the cache. Each
-thread keeps what it loads itself, so that no barrier is needed.
+The first K iterations are kept in shared memory. The second loop first reads what was loaded last and may still be in the
+second-level cache; it needs shared memory at the end, when nothing else is read and the cache is free for stores. Kept data is
+loaded past the cache. Each thread keeps what it loads itself, so that no barrier is needed.
 
 Placed after prefetch_loads, which moves loads to other iterations, and before allocate_shared.
 """
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, const, less, less_equal
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, const, less
 from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
@@ -32,7 +31,7 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.ops.enums import BLOCK_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.schedule.scheduled_fusion import KeptIterations
-from fuser.lowering.kernel_rewrites import map_body, substitute_buffers
+from fuser.lowering.kernel_rewrites import map_body
 
 
 def partial_residency(
@@ -86,7 +85,6 @@ class _PartialResidency:
             raise self._refused("the loops do not load the same in opposite order")
         if not (source.size.is_const and self.block.is_const):
             raise self._refused("the number of threads is not known")
-        own = wanted.last_in_registers
         iterations = const(wanted.iterations)
         room = Buffer(f"{source.name}_kept", source.dtype, MemoryType.shared, iterations * source.size * self.block)
         width = moves[0].width
@@ -101,32 +99,15 @@ class _PartialResidency:
             return VectorMove(s.dst, s.dst_index, room, place(last - again.symbol, s.dst_index), s.width)
 
         passing = _moved(filled, source, lambda s: replace(s, cache=CacheOp.streaming))
-        fill: list[Stmt] = [filled]
-        refill: tuple[Stmt, ...] = (emptied,)
-        if own:
-            fill = [_either(less(first.symbol, last), tuple(fill), passing)]
-        if wanted.iterations:
-            in_room = less(first.symbol, iterations)
-            # All loads of an iteration stand before the first is stored.
-            fill = [_either(in_room, (*passing, *_moved(filled, source, keep)), tuple(fill))]
-            refill = (_either(less(last - again.symbol, iterations), _moved(emptied, target, take), refill),)
-        if own:
-            refill = (If(less_equal(ONE, again.symbol), refill, role=Role.plain),)
+        # All loads of an iteration stand before the first is stored.
+        fill = _either(less(first.symbol, iterations), (*passing, *_moved(filled, source, keep)), (filled,))
+        refill = _either(less(last - again.symbol, iterations), _moved(emptied, target, take), (emptied,))
         changed = {first: _replaced(first, filled, fill), again: _replaced(again, emptied, refill)}
-        made: list[Stmt] = []
-        if wanted.iterations:
-            thread_private.add(room.name)
-            made.append(Allocate(room))
-        if own:
-            # One array for both: two would hold registers twice, for the second loop as a whole.
-            made.append(Allocate(source))
-            changed[first] = _undeclared(changed[first], source)
-            loop = _undeclared(changed[again], target)
-            changed[again] = replace(loop, body=substitute_buffers(loop.body, {target: source}))
+        thread_private.add(room.name)
         body = map_body(
             _sunk(self.body, first), lambda s: (changed[s],) if isinstance(s, For) and s in changed else None
         )
-        return (*made, *body)
+        return (Allocate(room), *body)
 
     def _loop(self, name: str) -> tuple[For, Stmt]:
         """The loop that fills the register array of a tensor, and the statement in it that does."""
@@ -158,10 +139,6 @@ def _moved(fill: Stmt, buffer: Buffer, rewrite: Callable[[VectorMove], VectorMov
     return map_body((fill,), lambda s: (rewrite(s),) if isinstance(s, VectorMove) and s.dst is buffer else None)
 
 
-def _undeclared(loop: For, buffer: Buffer) -> For:
-    return replace(loop, body=tuple(s for s in loop.body if not (isinstance(s, Allocate) and s.buffer is buffer)))
-
-
 def _sunk(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
     """A body in which statements that only load what `loop` does not use are moved after it: it is short of registers."""
     if loop not in body:
@@ -188,7 +165,6 @@ def _either(condition: Cond, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -
     return If(condition, then, orelse, role=Role.plain)
 
 
-def _replaced(loop: For, stmt: Stmt, others: Sequence[Stmt]) -> For:
-    """The loop with statements in the place of one."""
-    body = tuple(o for s in loop.body for o in (others if s is stmt else (s,)))
-    return replace(loop, body=body)
+def _replaced(loop: For, stmt: Stmt, other: Stmt) -> For:
+    """The loop with another statement in the place of one."""
+    return replace(loop, body=tuple(other if s is stmt else s for s in loop.body))

@@ -139,9 +139,9 @@ class OuterPersistentScheduler:
             # Every other pass runs the other way.
             if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if params.kept_iterations or params.last_in_registers:
+        if params.kept_iterations:
             for first, again in _read_again(builder, with_rows):
-                builder.keep_iterations(first, again, params.kept_iterations, params.last_in_registers)
+                builder.keep_iterations(first, again, params.kept_iterations)
         return builder
 
 
@@ -182,9 +182,6 @@ def propose_grid_persistent(
     if isinstance(shape, Refused):
         return shape
     tiles = -(-columns // (shape.across * loops.vector))
-    # Else no array is filled that could stay, or no loop fills it.
-    is_loop = rows > shape.sharing * shape.along * shape.unroll or not all(g.extent.is_const for g in reduced)
-    stays = keeps and shape.unroll > 1 and is_loop
     reasons = (
         f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
         f"{tiles * shape.sharing} on {device.sm_count} SMs",
@@ -192,8 +189,8 @@ def propose_grid_persistent(
         f"{shape.in_flight} bytes in flight per SM",
         "the blocks wait for one another and go over their rows again"
         + (", from the last to the first" if goes_back else ""),
-        f"the rows of the first {shape.kept} iterations stay in shared memory, those of the last in registers"
-        if stays
+        f"the rows of the first {shape.kept} iterations stay in shared memory"
+        if shape.kept
         else "no rows stay on chip",
     )
     made = replace(
@@ -204,7 +201,7 @@ def propose_grid_persistent(
         unroll=shape.unroll,
         reasons=(),
     )
-    return OuterPersistentParams(made, kept_iterations=shape.kept, last_in_registers=stays, reasons=reasons)
+    return OuterPersistentParams(made, kept_iterations=shape.kept, reasons=reasons)
 
 
 def propose_columns(
