@@ -25,11 +25,11 @@ barriers of the grid protocol, which order fences and not shared accesses, are w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
+from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt, map_child_bodies
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.expand_block_group import BlockGroupReduceExpander
@@ -123,18 +123,11 @@ class _Expander:
                     result += self.barriers.expand(item)
                 case Scan():
                     result += self._scanned(item)
-                case For():
+                case For() | If():
                     outer = self.execution
-                    self.execution = _executions(outer, item)
-                    inner = self.expand_body(item.body)
+                    self.execution = _executions(outer, item) if isinstance(item, For) else None
+                    result.append(map_child_bodies(item, self.expand_body))
                     self.execution = outer
-                    result.append(item if inner == item.body else replace(item, body=inner))
-                case If():
-                    outer, self.execution = self.execution, None
-                    then, orelse = self.expand_body(item.then), self.expand_body(item.orelse)
-                    self.execution = outer
-                    unchanged = then == item.then and orelse == item.orelse
-                    result.append(item if unchanged else replace(item, then=then, orelse=orelse))
                 case _:
                     result.append(item)
         return tuple(result)
