@@ -89,3 +89,8 @@ def guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
 def is_one(size: Int) -> bool:
     """Whether an extent is known to be 1."""
     return size.is_const and size.value == 1
+
+
+def power_of_two(count: int) -> int:
+    """The least one that is not below `count`."""
+    return 1 << (count - 1).bit_length()

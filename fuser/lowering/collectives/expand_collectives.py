@@ -33,7 +33,12 @@ from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, S
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.expand_block_group import BlockGroupReduceExpander
-from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, signalled_buffers
+from fuser.lowering.collectives.expand_cluster import (
+    ClusterExchange,
+    enter_cluster,
+    reduce_in_cluster,
+    signalled_buffers,
+)
 from fuser.lowering.collectives.expand_grid import GridReduceExpander
 from fuser.lowering.collectives.expand_grid_barrier import GridBarrierExpander
 from fuser.lowering.collectives.expand_scan import expand_scan
@@ -139,7 +144,7 @@ class _Expander:
             return self.groups.expand(reduces)
         stmts: list[Stmt] = []
         if r.cluster_axes:
-            stmts += exchange_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
+            stmts += reduce_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.
             stmts += self.block.expand(reduces, reaches_all=not r.grid_axes or len(reduces) > 1)
@@ -152,4 +157,5 @@ class _Expander:
             return expand_scan(scan, self.axes)
         (axis,) = scan.cluster_axes
         size = self.cluster[axis]
-        return expand_scan_of_cluster(scan, self.axes, size, self.axes.threads[axis] % size, execution=self.execution)
+        exchange = ClusterExchange(self.axes, size, self.axes.threads[axis] % size, self.execution)
+        return expand_scan_of_cluster(scan, self.axes, exchange)

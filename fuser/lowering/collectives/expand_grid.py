@@ -34,17 +34,20 @@ from fuser.ir.kernel.kernel import (
     Store,
 )
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import CacheOp, MemoryType
-from fuser.lowering.collectives.block_reduce_scatter import Scatter, ScatterResult, scatter_groups
+from fuser.ir.ops.enums import MemoryType
+from fuser.lowering.collectives.block_reduce_scatter import (
+    Scatter,
+    ScatterResult,
+    block_reduce_scatter,
+    scatter_groups,
+)
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.combine_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
 
-_LEVEL_2 = CacheOp["global"]
 _BY_NUMBER = -1
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
 _OWN_TURNS = 4
@@ -92,11 +95,7 @@ class GridReduceExpander:
             return self._publish_owned([o for o in owners if o is not None], parts, after)
         stores: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
-
-            def write(i: int, e: Int, r: Reduce = r, part: GridPartialsLayout = part) -> list[Stmt]:
-                return [Store(part.buffers[i], part.place(i, e, part.block), Load(r.partials[i], e))]
-
-            stores += self.combiner.each(r, write)
+            stores += self.combiner.store(r, part.own)
         stores.append(Fence())
         g = parts[0]
         writes = self.axes.is_first(g.scatter)
@@ -157,12 +156,7 @@ class GridReduceExpander:
             needed = -(-g.blocks.hi // count.value)
             most = needed if needed <= most + most // 2 else min(most, needed)
         batch = const(most)
-        stmts: list[Stmt] = []
-
-        def start(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-        stmts += self.combiner.each(r, start)
+        stmts = self.combiner.clear(r)
         number = self.axes.number()
         got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, batch * p.size) for p in r.partials)
         # All threads go round together, with a test for each partial: lanes that left a loop early would have to be waited for
@@ -183,8 +177,7 @@ class GridReduceExpander:
                 return [Store(got[i], j * r.partials[i].size + e, r.identity[i], Role.initialise)]
 
             def ask(i: int, e: Int) -> list[Stmt]:
-                value = Load(g.buffers[i], g.place(i, e, block), _LEVEL_2)
-                return [Store(got[i], j * r.partials[i].size + e, value)]
+                return [Store(got[i], j * r.partials[i].size + e, g.load(i, e, block))]
 
             loads = self.combiner.each(r, ask)
             if prove_less(block, g.blocks):
@@ -220,7 +213,6 @@ class GridReduceExpander:
             groups,
             self.axes.linear(g.lanes),
             self.axes.count_of(g.lanes),
-            lambda i: is_common(r, i),
         )
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
@@ -232,17 +224,14 @@ class GridReduceExpander:
             for j in range(per) if prove_less(last, g.blocks) else reversed(range(per)):
                 block = scatter.group + j * groups
                 blank = [Store(b, const(j), one.identity[i], Role.initialise) for i, b in enumerate(got)]
-                loads = [
-                    Store(b, const(j), Load(g.buffers[i], g.place(i, at[i], block), _LEVEL_2))
-                    for i, b in enumerate(got)
-                ]
+                loads = [Store(b, const(j), g.load(i, at[i], block)) for i, b in enumerate(got)]
                 inside = less(block, g.blocks)
                 stmts += (
                     loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
                 )
             return stmts + self.combiner.combine_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
-        return self.block.block_reduce_scatter(r, scatter, own_parts).stmts
+        return block_reduce_scatter(self.combiner, r, scatter, own_parts).stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""

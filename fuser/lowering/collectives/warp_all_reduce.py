@@ -15,25 +15,30 @@ axes: it has some if any lane has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, less
 from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     Cast,
+    If,
     Literal,
     Load,
     Reduce,
+    Role,
     Shuffle,
     ShuffleKind,
     Stmt,
     Store,
+    Value,
 )
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
+from fuser.lowering.parallel_axes import WARP
 
 
 def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
@@ -44,18 +49,45 @@ def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: in
         return _of_statistics(combiner, r, width, stride)
     if not is_common(r, 2):
         return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
+    return _butterflies(combiner, r, lambda got: combiner.combine_each(r, lambda i, e: Load(got[i], e)), width, stride)
+
+
+def warp_join(
+    combiner: PartialCombiner, r: Reduce, value: Callable[[int, Int, Int], Value], parts: int, width: int = WARP
+) -> list[Stmt]:
+    """Set the partials of each lane to what `parts` values have together: `value(i, e, k)` is that of number k.
+
+    Lanes of each aligned group of `width` take one in turn, and join what they have; more than `width` only for a whole warp.
+    """
+    lane = combiner.axes.thread % width
+    stmts = [] if parts >= width else combiner.clear(r)
+    first = combiner.load(r, lambda i, e: value(i, e, lane))
+    stmts += first if parts >= width else [If(less(lane, parts), tuple(first), role=Role.predicate)]
+    for start in range(WARP, parts, WARP):
+        number = lane + start
+        more = combiner.combine_each(r, lambda i, e, number=number: value(i, e, number))
+        stmts += more if start + WARP <= parts else [If(less(number, parts), tuple(more), role=Role.predicate)]
+    return [*stmts, *warp_all_reduce(combiner, r, width)]
+
+
+def _butterflies(
+    combiner: PartialCombiner,
+    r: Reduce,
+    join: Callable[[tuple[Buffer, ...]], list[Stmt]],
+    width: int,
+    stride: int,
+) -> list[Stmt]:
+    """Each lane exchanges its partials with one lane of its group after the other, and joins what it got."""
     stmts: list[Stmt] = []
     offset = width // 2
     while offset >= stride:
-        lane = const(offset)
-        number = combiner.axes.number()
+        lane, number = const(offset), combiner.axes.number()
         got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
 
         def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
             return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
 
-        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
-        stmts += combiner.combine_each(r, lambda i, e, got=got: Load(got[i], e))
+        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle), *join(got)]
         offset //= 2
     return stmts
 
@@ -109,21 +141,11 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 
+    def add(got: tuple[Buffer, ...]) -> list[Stmt]:
+        return combiner.load(r, lambda i, e: increment(r.partials[i], e, Load(got[i], e)))
+
     stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *combiner.elements(r, leave)]
-    offset = width // 2
-    while offset >= stride:
-        lane, number = const(offset), combiner.axes.number()
-        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
-
-        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
-            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
-
-        def add(i: int, e: Int, got: tuple[Buffer, ...] = got) -> list[Stmt]:
-            p = r.partials[i]
-            return [Store(p, e, increment(p, e, Load(got[i], e)))]
-
-        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle), *combiner.each(r, add)]
-        offset //= 2
+    stmts += _butterflies(combiner, r, add, width, stride)
     return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *combiner.elements(r, come_back)]
 
 
