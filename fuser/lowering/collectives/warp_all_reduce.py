@@ -43,13 +43,13 @@ from fuser.lowering.parallel_axes import WARP
 
 def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
     """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
+    if width <= stride:
+        return []
     if r.combine == "exp_sum":
         return _of_pair(combiner, r, width, stride)
-    if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
+    if r.combine == "welford" and not r.partials[0].dtype.is_complex:
         return _of_statistics(combiner, r, width, stride)
-    if not is_common(r, 2):
-        return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
-    return _butterflies(combiner, r, lambda got: combiner.combine_each(r, lambda i, e: Load(got[i], e)), width, stride)
+    return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
 
 
 def warp_join(
@@ -68,28 +68,6 @@ def warp_join(
         more = combiner.combine_each(r, lambda i, e, number=number: value(i, e, number))
         stmts += more if start + WARP <= parts else [If(less(number, parts), tuple(more), role=Role.predicate)]
     return [*stmts, *warp_all_reduce(combiner, r, width)]
-
-
-def _butterflies(
-    combiner: PartialCombiner,
-    r: Reduce,
-    join: Callable[[tuple[Buffer, ...]], list[Stmt]],
-    width: int,
-    stride: int,
-) -> list[Stmt]:
-    """Each lane exchanges its partials with one lane of its group after the other, and joins what it got."""
-    stmts: list[Stmt] = []
-    offset = width // 2
-    while offset >= stride:
-        lane, number = const(offset), combiner.axes.number()
-        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
-
-        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
-            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
-
-        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle), *join(got)]
-        offset //= 2
-    return stmts
 
 
 def _of_pair(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
@@ -141,11 +119,18 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 
-    def add(got: tuple[Buffer, ...]) -> list[Stmt]:
-        return combiner.load(r, lambda i, e: increment(r.partials[i], e, Load(got[i], e)))
-
     stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *combiner.elements(r, leave)]
-    stmts += _butterflies(combiner, r, add, width, stride)
+    offset = width // 2
+    while offset >= stride:
+        lane, number = const(offset), combiner.axes.number()
+        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+
+        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
+            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
+
+        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
+        stmts += combiner.load(r, lambda i, e, got=got: increment(r.partials[i], e, Load(got[i], e)))
+        offset //= 2
     return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *combiner.elements(r, come_back)]
 
 
