@@ -17,7 +17,7 @@ from fuser.lowering.combiners.combiner_values import PartialsReader
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_combine_many
 from fuser.lowering.combiners.welford import CommonCountCombine, welford_combine
 from fuser.lowering.combiners.welford_combine_many import welford_combine_many
-from fuser.lowering.parallel_axes import ParallelAxes, is_one
+from fuser.lowering.parallel_axes import ParallelAxes
 
 
 class PartialCombiner:
@@ -29,7 +29,7 @@ class PartialCombiner:
     def elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         """`make(e)` for every element of the partials."""
         count = r.partials[0].size
-        if is_one(count):
+        if count is ONE:
             return make(ZERO)
         e = self.axes.symbol("e", count)
         return [For(e, ZERO, count, ONE, tuple(make(e)), unroll=True)]

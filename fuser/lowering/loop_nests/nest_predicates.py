@@ -32,7 +32,7 @@ from fuser.ir.ops.enums import THREAD_TYPES, ParallelType
 from fuser.lowering.context import TensorLayout, is_shared_by, stored_axes
 from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_state import NestState, is_one
+from fuser.lowering.loop_nests.nest_state import NestState
 
 
 class NestPredicates(NestState):
@@ -165,7 +165,7 @@ class NestPredicates(NestState):
             parent = split.source.origin
             implied = isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source
             # The index of the whole takes 0 for an outer part of extent 1: it says nothing about that part's padding.
-            if implied and isinstance(parent, GroupSplit) and not is_one(split.source.extent):
+            if implied and isinstance(parent, GroupSplit) and split.source.extent is not ONE:
                 # outer * f + inner < E implies outer < ceil(E / f)
                 whole = indexer.index(parent.source)
                 assert whole is not None
@@ -216,7 +216,7 @@ class NestPredicates(NestState):
         conds: list[Cond] = []
         for p in THREAD_TYPES:
             size = self.context.sizes.get(p)
-            if size is None or is_one(size) or p in spread or not is_shared_by(memory, p):
+            if size is None or size is ONE or p in spread or not is_shared_by(memory, p):
                 continue
             if p.is_grid and self._is_last_block_only(leader, p):
                 continue
