@@ -12,7 +12,7 @@ The order of additions is fixed, so that results repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
@@ -64,7 +64,7 @@ _MOST_GROUPS = 8
 @record(eq=False)
 class ScatterResult:
     """Statements after which every thread has all results of its lane. A thread for which `owner` holds has one of them, and
-    `stored` makes the statements that store it.
+    `stored(at)` the statements that store it (see `PartialCombiner.store`).
 
     phases    the statements, split where threads read what others have stored: equal phases of several reductions may be placed
               together, so that they share a barrier
@@ -72,7 +72,7 @@ class ScatterResult:
 
     phases: tuple[list[Stmt], ...]
     owner: Cond
-    stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
+    stored: Callable[[Callable[[int, Int], tuple[Buffer, Int]]], list[Stmt]]
 
     @property
     def stmts(self) -> list[Stmt]:
@@ -116,10 +116,10 @@ def block_reduce_scatter(
     results = combiner.shared(r, scatter.lanes) if reaches_all else ()
     at = [ZERO if is_common(r, i) else scatter.element for i in range(len(own))]
 
-    def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
+    def stored(into: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
         stmts: list[Stmt] = []
-        for i, (b, target) in enumerate(zip(own, into, strict=True)):
-            store = Store(target, place(i, at[i]), Load(b, ZERO))
+        for i, b in enumerate(own):
+            store = Store(*into(i, at[i]), Load(b, ZERO))
             alike = If(equal(scatter.element, 0), (store,), role=Role.owner)
             stmts.append(alike if is_common(r, i) else store)
         return stmts
@@ -132,11 +132,11 @@ def block_reduce_scatter(
     else:
         last = first(one, at)
     if reaches_all:
-        last += stored(results, lambda _, e: e * scatter.lanes + scatter.lane)
+        last += stored(lambda i, e: (results[i], e * scatter.lanes + scatter.lane))
     work: list[Stmt] = []
     if scatter.groups > 1:
         work += first(one, at)
-        work += stored(found, lambda _, e: (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane)
+        work += stored(lambda i, e: (found[i], (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane))
     busy = less(scatter.position, scatter.groups * scatter.size)
     all_busy = prove_less_equal(scatter.threads, const(scatter.groups * scatter.size))
     owner = scatter.owner

@@ -37,7 +37,6 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.collectives.block_reduce_scatter import (
     Scatter,
-    ScatterResult,
     block_reduce_scatter,
     scatter_groups,
 )
@@ -88,41 +87,25 @@ class GridReduceExpander:
     def _publish(
         self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
     ) -> list[Stmt]:
-        """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
-        owners = [self.block.owners.get(r) for r in reduces]
-        first = owners[0]
-        if first is not None and all(o is not None and o.owner is first.owner for o in owners):
-            return self._publish_owned([o for o in owners if o is not None], parts, after)
-        stores: list[Stmt] = []
-        for r, part in zip(reduces, parts, strict=True):
-            stores += self.combiner.store(r, part.own)
+        """Store this block's partials, then let one thread add to the semaphore and go on with `after`.
+
+        Where threads have one result each, all of them store at once.
+        """
+        found = [self.block.owners.get(r) for r in reduces]
+        owners = [o for o in found if o is not None and found[0] is not None and o.owner is found[0].owner]
+        if len(owners) == len(reduces):
+            writes = owners[0].owner
+            stores = [s for o, part in zip(owners, parts, strict=True) for s in o.stored(part.own)]
+        else:
+            writes = self.axes.is_first(parts[0].scatter)
+            stores = [s for r, part in zip(reduces, parts, strict=True) for s in self.combiner.store(r, part.own)]
         stores.append(Fence())
-        g = parts[0]
-        writes = self.axes.is_first(g.scatter)
         one_thread = self.axes.is_first_thread
         if writes is one_thread:
             # The writer is the thread that signals: its own fence is enough.
             return guarded(one_thread, [*stores, *after])
         return [
             *guarded(writes, stores),
-            BlockBarrier("every thread's partial is published before one thread signals"),
-            *guarded(one_thread, list(after)),
-        ]
-
-    def _publish_owned(
-        self, owners: Sequence[ScatterResult], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
-    ) -> list[Stmt]:
-        """The same where threads have one result each: all store at once."""
-        stores: list[Stmt] = []
-        for o, part in zip(owners, parts, strict=True):
-
-            def place(i: int, e: Int, part: GridPartialsLayout = part) -> Int:
-                return part.place(i, e, part.block)
-
-            stores += o.stored(part.buffers, place)
-        one_thread = self.axes.is_first_thread
-        return [
-            *guarded(owners[0].owner, [*stores, Fence()]),
             BlockBarrier("every thread's partial is published before one thread signals"),
             *guarded(one_thread, list(after)),
         ]
