@@ -21,7 +21,7 @@ from fuser.lowering.parallel_axes import ParallelAxes
 
 
 class PartialCombiner:
-    """Statements that join partials; `axes` gives names."""
+    """Statements that move and join partials; `axes` gives names."""
 
     def __init__(self, axes: ParallelAxes) -> None:
         self.axes = axes

@@ -20,7 +20,7 @@ from fuser.ir.integers.proofs import ProofLog
 from fuser.ir.kernel.kernel import For, If, Role, Stmt, walk
 from fuser.ir.kernel.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, map_loops
-from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests
+from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_larger, holds_for_smaller, log_implied_tests
 
 _MOST_ITERATIONS = 64
 
@@ -86,7 +86,7 @@ def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
             return None
         if holds_for_smaller(condition, s):
             values[s] = loop.stop - 1
-        elif _is_suffix(condition, s):
+        elif holds_for_larger(condition, s):
             values[s] = loop.start
         else:
             worst = _worst_iteration(condition, loop)
@@ -113,8 +113,3 @@ def _worst_iteration(condition: Compare, loop: For) -> Int | None:
         if apart.value < least:
             least, worst = apart.value, const(k)
     return worst
-
-
-def _is_suffix(condition: Compare, index: Symbol) -> bool:
-    step = condition.operand.substitute({index: index + 1}) - condition.operand
-    return step.lo is not None and step.lo >= 0
