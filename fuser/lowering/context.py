@@ -158,7 +158,7 @@ class LoweringContext:
     @property
     def one_thread(self) -> bool:
         """Whether a block has a single thread, whatever the inputs."""
-        return all(size.is_const and size.value == 1 for p, size in self.sizes.items() if p.is_block)
+        return all(size is ONE for p, size in self.sizes.items() if p.is_block)
 
     def _thread_symbol(self, p: ParallelType, size: Int) -> Symbol:
         hardware = THREAD_SYMBOLS[p]

@@ -28,7 +28,7 @@ class ParallelAxes:
     ) -> None:
         self.threads = threads
         self.sizes = sizes
-        self.active = [p for p in BLOCK_TYPES if p in sizes and not is_one(sizes[p])]
+        self.active = [p for p in BLOCK_TYPES if p in sizes and sizes[p] is not ONE]
         self._fresh = number or FreshNumbers()
 
     @property
@@ -86,6 +86,6 @@ def guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
     return [If(condition, tuple(stmts), role=Role.owner)]
 
 
-def is_one(size: Int) -> bool:
-    """Whether an extent is known to be 1."""
-    return size.is_const and size.value == 1
+def power_of_two(count: int) -> int:
+    """The least one that is not below `count`."""
+    return 1 << (count - 1).bit_length()

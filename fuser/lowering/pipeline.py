@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 from fuser import options
 from fuser.errors import FuserError, InternalError
@@ -19,7 +20,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.collectives.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.finish_kernel import finish_kernel
-from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
+from fuser.lowering.loop_nests.build_loop_nests import LoweredBody, NestBuilder
 from fuser.lowering.memory.allocate_shared import SharedLayout, allocate_shared
 from fuser.lowering.memory.in_place import in_place_outputs
 from fuser.lowering.memory.partial_residency import partial_residency
@@ -33,29 +34,99 @@ from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.sync.insert_syncs import insert_syncs
 
 _T = TypeVar("_T")
-
-# Names of the passes in order: dumps, faults and errors use them.
-PASSES = (
-    "build_loop_nests",
-    "prefetch_loads",
-    "partial_residency",
-    "pipeline_copies",
-    "insert_grid_barriers",
-    "expand_collectives",
-    "allocate_shared",
-    "insert_syncs",
-    "peel_loops",
-    "unswitch_loops",
-    "merge_predicates",
-    "sink_into_branches",
-    "finish_kernel",
-)
+_Body: TypeAlias = tuple[Stmt, ...]
 
 
 class LoweringObserver(Protocol):
     """Told of every pass's result; may replace it (a planted fault)."""
 
-    def passed(self, name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]: ...
+    def passed(self, name: str, body: _Body) -> _Body: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Lowering:
+    """A fusion on its way to a kernel: the body that the passes so far have left, and what else they have found.
+
+    shared_within_block   names of device-memory buffers through which threads of one block pass values; known with `layout`
+    """
+
+    scheduled: ScheduleBuilder
+    context: LoweringContext
+    lowered: LoweredBody
+    body: _Body = ()
+    expanded: Expanded = field(default_factory=lambda: Expanded(()))
+    layout: SharedLayout | None = None
+    shared_within_block: frozenset[str] = frozenset()
+
+    @property
+    def thread_private(self) -> set[str]:
+        """Shared buffers that need no barrier: a thread reads what it wrote, or has waited for itself."""
+        return self.lowered.private_buffers | self.expanded.signalled
+
+    def finished(self, name: str) -> Kernel:
+        """The kernel of the body; of an unfinished one, as if it were complete."""
+        layout = self.layout or SharedLayout({}, ZERO)
+        return finish_kernel(name, self.body, self.context, self.lowered, self.expanded, layout)
+
+
+def _prefetch_loads(s: _Lowering) -> _Body:
+    ahead, required = _loads_ahead(s.scheduled, MemoryType.local)
+    return prefetch_loads(s.body, ahead, required)
+
+
+def _partial_residency(s: _Lowering) -> _Body:
+    context = s.context
+    return partial_residency(
+        s.body, s.scheduled.kept_iterations, s.lowered.private_buffers, context.threads, context.sizes
+    )
+
+
+def _pipeline_copies(s: _Lowering) -> _Body:
+    ahead, required = _loads_ahead(s.scheduled, MemoryType.shared)
+    states = s.scheduled.states
+    asked = frozenset(n for n, state in states.items() if state.op_type is LoadStoreOpType.cp_async)
+    twice = frozenset(n for n in ahead if states[n].iterations_ahead == 2)
+    return pipeline_copies(s.body, ahead, required, s.lowered.private_buffers, asked, twice)
+
+
+def _expand_collectives(s: _Lowering) -> _Body:
+    s.expanded = expand_collectives(s.body, s.context.threads, s.context.sizes, s.scheduled.cluster)
+    return s.expanded.body
+
+
+def _allocate_shared(s: _Lowering) -> _Body:
+    s.layout = allocate_shared(s.body)
+    workspaces = (b.name for b in s.lowered.workspaces)
+    s.shared_within_block = _shared_within_block(s.lowered.private_buffers, s.lowered.arguments, workspaces, s.context)
+    return s.body
+
+
+def _insert_syncs(s: _Lowering) -> _Body:
+    assert s.layout is not None
+    body = insert_syncs(
+        s.body, s.layout.offsets, s.thread_private, s.shared_within_block, one_thread=s.context.one_thread
+    )
+    s.lowered.in_place = in_place_outputs(s.context, body, s.lowered.arguments)
+    return body
+
+
+_PASSES: dict[str, Callable[[_Lowering], _Body]] = {
+    "build_loop_nests": lambda s: s.lowered.body,
+    "prefetch_loads": _prefetch_loads,
+    "partial_residency": _partial_residency,
+    "pipeline_copies": _pipeline_copies,
+    "insert_grid_barriers": lambda s: insert_grid_barriers(s.body, s.lowered.shared_across_blocks),
+    "expand_collectives": _expand_collectives,
+    "allocate_shared": _allocate_shared,
+    "insert_syncs": _insert_syncs,
+    "peel_loops": lambda s: peel_loops(s.body, s.context.proofs),
+    "unswitch_loops": lambda s: unswitch_loops(s.body, s.context.proofs),
+    "merge_predicates": lambda s: merge_predicates(s.body),
+    "sink_into_branches": lambda s: sink_into_branches(s.body),
+}
+
+PASSES = (*_PASSES, "finish_kernel")
+"""Names of the passes in order: dumps, faults and errors use them."""
 
 
 def lower_fusion(
@@ -81,89 +152,55 @@ def lower_fusion(
 
         verify_schedule(scheduled)
 
-    # What was checked last: after which pass, its body, and what else the checks looked at.
-    checked: tuple[str, tuple[Stmt, ...], object] | None = None
-
-    def seen(pass_name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        nonlocal checked
-        body = observer.passed(pass_name, body) if observer is not None else body
-        if verifies:
-            offsets = layout.offsets if is_placed else None
-            thread_private, shared_across_blocks = (
-                lowered.private_buffers | expanded.signalled,
-                lowered.shared_across_blocks,
-            )
-            from fuser.lowering.checks.invariants import check_invariants
-            from fuser.lowering.checks.pass_result import PassResult
-
-            result = PassResult(
-                body, offsets, thread_private, shared_within_block, context.one_thread, shared_across_blocks
-            )
-            # Most passes leave most bodies as they are, which are right still.
-            beside = (result, expanded.workspaces, expanded.semaphores, layout)
-            is_known = checked is not None and checked[1] is body and checked[2] == beside
-            known_after = checked[0] if checked is not None and is_known else None
-            check_invariants(pass_name, result, known_after)
-            if known_after is None:
-                # The rules of kernel IR too. Parameters and plan are as if the body were complete.
-                verify_kernel(finish_kernel("unfinished", body, context, lowered, expanded, layout), pass_name)
-            checked = pass_name, body, beside
-        return body
-
-    def step(pass_name: str, run: Callable[[], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
-        return seen(pass_name, _named(pass_name, run))
-
     context = LoweringContext(scheduled, facts, proofs)
-    expanded, layout, shared_within_block, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
-    builder = NestBuilder(context)
-    lowered = _named("build_loop_nests", builder.build)
-    body = seen("build_loop_nests", lowered.body)
-    ahead, required = _loads_ahead(scheduled, MemoryType.local)
-    body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
-    body = step(
-        "partial_residency",
-        lambda: partial_residency(
-            body, scheduled.kept_iterations, lowered.private_buffers, context.threads, context.sizes
-        ),
-    )
-    recycled, must = _loads_ahead(scheduled, MemoryType.shared)
-    asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
-    twice = frozenset(n for n in recycled if scheduled.states[n].iterations_ahead == 2)
-    body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers, asked, twice))
-    body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.shared_across_blocks))
-    expanded = _named(
-        "expand_collectives",
-        lambda: expand_collectives(
-            body,
-            context.threads,
-            context.sizes,
-            scheduled.cluster,
-        ),
-    )
-    body = seen("expand_collectives", expanded.body)
-    layout = _named("allocate_shared", lambda: allocate_shared(body))
-    is_placed = True
-    workspaces = (b.name for b in lowered.workspaces)
-    shared_within_block = _shared_within_block(lowered.private_buffers, lowered.arguments, workspaces, context)
-    body = seen("allocate_shared", body)
-    # Signalled values need no barrier either: every thread waits for them itself.
-    thread_private, one_thread = lowered.private_buffers | expanded.signalled, context.one_thread
-    body = step(
-        "insert_syncs",
-        lambda: insert_syncs(body, layout.offsets, thread_private, shared_within_block, one_thread=one_thread),
-    )
-    lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
-    body = step("peel_loops", lambda: peel_loops(body, proofs))
-    body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
-    body = step("merge_predicates", lambda: merge_predicates(body))
-    body = step("sink_into_branches", lambda: sink_into_branches(body))
-    kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
+    lowered = _named("build_loop_nests", NestBuilder(context).build)
+    state = _Lowering(scheduled, context, lowered)
+    checks = _Checks(state) if verifies else None
+    for pass_name, run in _PASSES.items():
+        state.body = _named(pass_name, partial(run, state))
+        if observer is not None:
+            state.body = observer.passed(pass_name, state.body)
+        if checks is not None:
+            checks.check_pass(pass_name)
+    kernel = _named("finish_kernel", lambda: state.finished(name))
     if observer is not None:
         kernel = replace(kernel, body=observer.passed("finish_kernel", kernel.body))
     verify_kernel(kernel, "finish_kernel", is_final=True)
     if proofs is not None:
         check_proofs(proofs)
     return kernel
+
+
+class _Checks:
+    """Checks what each pass left: what it ensures, and the rules of kernel IR."""
+
+    def __init__(self, state: _Lowering) -> None:
+        self._state = state
+        # What was checked last: after which pass, its body, and all that the checks looked at.
+        self._known: tuple[str, _Body, object] | None = None
+
+    def check_pass(self, pass_name: str) -> None:
+        """Raise InternalError for what is wrong after a pass."""
+        from fuser.lowering.checks.invariants import check_invariants
+        from fuser.lowering.checks.pass_result import PassResult
+
+        s = self._state
+        result = PassResult(
+            s.body,
+            None if s.layout is None else s.layout.offsets,
+            s.thread_private,
+            s.shared_within_block,
+            s.context.one_thread,
+            s.lowered.shared_across_blocks,
+        )
+        # Most passes leave most bodies as they are, which are right still.
+        looked_at = (result, s.expanded.workspaces, s.expanded.semaphores, s.layout)
+        known = self._known
+        known_after = known[0] if known is not None and known[1] is s.body and known[2] == looked_at else None
+        check_invariants(pass_name, result, known_after)
+        if known_after is None:
+            verify_kernel(s.finished("unfinished"), pass_name)
+        self._known = pass_name, s.body, looked_at
 
 
 def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:

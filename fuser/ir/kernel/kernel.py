@@ -96,6 +96,7 @@ from fuser.ir.kernel.kernel_statements import (
     VectorMove,
     WarpBarrier,
     child_bodies,
+    map_child_bodies,
     post_words,
     walk,
 )
@@ -170,6 +171,7 @@ __all__ = [
     "WarpBarrier",
     "WorkspaceParameter",
     "child_bodies",
+    "map_child_bodies",
     "MOST_POST_WORDS",
     "post_words",
     "value_operands",

@@ -5,7 +5,8 @@ With whom a statement communicates is said in `statement_scopes`, what it reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import Enum
 
 from fuser.ir.integers.integers import Cond, Int, Symbol
@@ -445,6 +446,19 @@ def child_bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     if isinstance(stmt, If):
         return (stmt.then, stmt.orelse)
     return ()
+
+
+def map_child_bodies(stmt: Stmt, rewrite: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """The statement with each of its nested lists rewritten; the same object if that changes nothing."""
+    bodies = child_bodies(stmt)
+    made = tuple(map(rewrite, bodies))
+    if made == bodies:
+        return stmt
+    if isinstance(stmt, For):
+        return replace(stmt, body=made[0])
+    assert isinstance(stmt, If)
+    then, orelse = made
+    return If(stmt.condition, then, orelse, stmt.role)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -43,6 +43,7 @@ from fuser.ir.kernel.kernel import (
     Stmt,
     Store,
     VectorMove,
+    child_bodies,
     walk,
 )
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
@@ -153,17 +154,12 @@ def _ends_before(a: Buffer, b: Buffer, offsets: Mapping[str, Int]) -> bool:
 def _trace(body: Sequence[Stmt]) -> Iterator[Stmt]:
     """The simple statements in an order of execution: loops run twice, both sides of a test one after the other."""
     for stmt in body:
-        if isinstance(stmt, For):
-            yield from _trace(stmt.body)
-            yield from _trace(stmt.body)
-        elif isinstance(stmt, If):
-            yield from _trace(stmt.then)
-            yield from _trace(stmt.orelse)
-        else:
+        if not isinstance(stmt, (For, If)):
             yield stmt
+        for inner in child_bodies(stmt) * (2 if isinstance(stmt, For) else 1):
+            yield from _trace(inner)
 
 
-# A thread alone decides these tests: no barrier may stand under them.
 def no_unswitch_left(result: PassResult, found: Findings) -> None:
     """No loop asks for a hoisted test any more."""
     for stmt in walk(result.body):
@@ -224,11 +220,8 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
                 and not (stmt.orelse or before.orelse)
             ):
                 found.mark(stmt, "the statement before is under the same test")
-            if isinstance(stmt, For):
-                visit(stmt.body)
-            elif isinstance(stmt, If):
-                visit(stmt.then)
-                visit(stmt.orelse)
+            for inner in child_bodies(stmt):
+                visit(inner)
             before = stmt
 
     visit(result.body)

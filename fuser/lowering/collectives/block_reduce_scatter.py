@@ -12,17 +12,14 @@ The order of additions is fixed, so that results repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import MemoryType
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.records import record
-
-Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
-"""Set the partials of a reduction to what some parts have together: `value(i, e, k)` is element e of partial i of part k."""
 
 
 @record(eq=False)
@@ -32,7 +29,6 @@ class Scatter:
     threads       of a lane
     size          results of a lane
     lane, lanes   the lane, and how many there are
-    common        whether partial i is one count for all results
     """
 
     position: Int
@@ -41,7 +37,6 @@ class Scatter:
     groups: int
     lane: Int
     lanes: Int
-    common: Callable[[int], bool]
 
     @property
     def element(self) -> Int:
@@ -69,18 +64,15 @@ _MOST_GROUPS = 8
 @record(eq=False)
 class ScatterResult:
     """Statements after which every thread has all results of its lane. A thread for which `owner` holds has one of them, and
-    `stored` makes the statements that store it.
+    `stored(at)` the statements that store it (see `PartialCombiner.store`).
 
     phases    the statements, split where threads read what others have stored: equal phases of several reductions may be placed
               together, so that they share a barrier
-    results   in shared memory: element e of a lane at e * lanes + lane
     """
 
-    scatter: Scatter
     phases: tuple[list[Stmt], ...]
     owner: Cond
-    stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
-    results: tuple[Buffer, ...]
+    stored: Callable[[Callable[[int, Int], tuple[Buffer, Int]]], list[Stmt]]
 
     @property
     def stmts(self) -> list[Stmt]:
@@ -106,13 +98,10 @@ def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
 
 
 def block_reduce_scatter(
+    combiner: PartialCombiner,
     r: Reduce,
     scatter: Scatter,
     first: Callable[[Reduce, list[Int]], list[Stmt]],
-    join: Join,
-    scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
-    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
-    number: Callable[[], int],
     *,
     reaches_all: bool = True,
 ) -> ScatterResult:
@@ -120,37 +109,34 @@ def block_reduce_scatter(
     are told nobody but the owners.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
-    scratch, each  see BlockReduceExpander and PartialCombiner
     """
-    alone = number()
-    own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+    own = combiner.own(r)
     one = replace(r, partials=own)
-    found = scratch(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
-    results = scratch(r, scatter.lanes) if reaches_all else ()
-    at = [ZERO if scatter.common(i) else scatter.element for i in range(len(own))]
+    found = combiner.shared(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
+    results = combiner.shared(r, scatter.lanes) if reaches_all else ()
+    at = [ZERO if is_common(r, i) else scatter.element for i in range(len(own))]
 
-    def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
+    def stored(into: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
         stmts: list[Stmt] = []
-        for i, (b, target) in enumerate(zip(own, into, strict=True)):
-            store = Store(target, place(i, at[i]), Load(b, ZERO))
+        for i, b in enumerate(own):
+            store = Store(*into(i, at[i]), Load(b, ZERO))
             alike = If(equal(scatter.element, 0), (store,), role=Role.owner)
-            stmts.append(alike if scatter.common(i) else store)
+            stmts.append(alike if is_common(r, i) else store)
         return stmts
 
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * scatter.groups + k) * scatter.lanes + scatter.lane)
 
-    last = join(one, part, scatter.groups) if scatter.groups > 1 else first(one, at)
+    if scatter.groups > 1:
+        last = combiner.combine_all(one, part, const(scatter.groups), unroll=True)
+    else:
+        last = first(one, at)
     if reaches_all:
-        last += stored(results, lambda _, e: e * scatter.lanes + scatter.lane)
-
-    def read(i: int, e: Int) -> list[Stmt]:
-        return [Store(r.partials[i], e, Load(results[i], e * scatter.lanes + scatter.lane))]
-
+        last += stored(lambda i, e: (results[i], e * scatter.lanes + scatter.lane))
     work: list[Stmt] = []
     if scatter.groups > 1:
         work += first(one, at)
-        work += stored(found, lambda _, e: (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane)
+        work += stored(lambda i, e: (found[i], (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane))
     busy = less(scatter.position, scatter.groups * scatter.size)
     all_busy = prove_less_equal(scatter.threads, const(scatter.groups * scatter.size))
     owner = scatter.owner
@@ -163,4 +149,7 @@ def block_reduce_scatter(
         *(Allocate(b) for b in results),
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
     ]
-    return ScatterResult(scatter, (in_groups, by_owners, each(r, read) if reaches_all else []), owner, stored, results)
+    read: list[Stmt] = []
+    if reaches_all:
+        read = combiner.load(r, lambda i, e: Load(results[i], e * scatter.lanes + scatter.lane))
+    return ScatterResult((in_groups, by_owners, read), owner, stored)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from fuser.ir.integers.integers import ONE, ZERO, Int, const, equal, less, prove_less
+from fuser.ir.integers.integers import ZERO, Int, const, equal, less, prove_less
 from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.block_reduce_scatter import (
     Scatter,
     ScatterResult,
@@ -23,7 +23,7 @@ from fuser.lowering.collectives.block_reduce_scatter import (
 )
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
-from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
+from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded, power_of_two
 from fuser.records import record
 
 MOST_STATISTICS = 8
@@ -92,31 +92,25 @@ class BlockReduceExpander:
                 return of_copies
         return self._exchange(r, reduced, total, count, reaches_all=reaches_all)
 
-    def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
-        number = self.axes.number()
-        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
-
     def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
         stmts = warp_all_reduce(self.combiner, r, WARP)
         if count == WARP:
             return _Parts(stmts)
         warps, per_group = total // WARP, count // WARP
         linear = self.axes.thread
-        scratch = self.scratch(r, const(warps))
+        scratch = self.combiner.shared(r, const(warps))
         stmts += [Allocate(b) for b in scratch]
 
         def place(e: Int) -> Int:
             return e * warps + linear // count * per_group
 
-        def write(i: int, e: Int) -> list[Stmt]:
-            return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
-
-        stmts.append(If(equal(linear % WARP, 0), tuple(self.combiner.each(r, write)), role=Role.owner))
+        stored = self.combiner.store(r, lambda i, e: (scratch[i], e * warps + linear // WARP))
+        stmts.append(If(equal(linear % WARP, 0), tuple(stored), role=Role.owner))
         # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
         # slot each and join them in few steps. All warps of a block do so: the work grows with the square of their number.
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
         by_lanes = r.combine == "exp_sum" or (is_long and per_group > MOST_STATISTICS)
-        if _power_of_two(per_group) <= WARP and by_lanes:
+        if power_of_two(per_group) <= WARP and by_lanes:
             return _Parts(stmts, self._join_by_lanes(r, scratch, per_group, place))
         join = self.combiner.combine_all(
             r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True
@@ -125,18 +119,11 @@ class BlockReduceExpander:
 
     def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
         """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
-        width = _power_of_two(count)
+        width = power_of_two(count)
         own = self.axes.thread % width
-
-        def read(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(slots[i], place(e) + own))]
-
-        def nothing(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-        reads = self.combiner.each(r, read)
+        reads = self.combiner.load(r, lambda i, e: Load(slots[i], place(e) + own))
         if width > count:
-            reads = [If(less(own, count), tuple(reads), tuple(self.combiner.each(r, nothing)))]
+            reads = [If(less(own, count), tuple(reads), tuple(self.combiner.clear(r)))]
         return [*reads, *warp_all_reduce(self.combiner, r, width)]
 
     def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
@@ -150,14 +137,11 @@ class BlockReduceExpander:
         slots = total // alike
         if slots == 1:
             return _Parts(stmts)
-        scratch = self.scratch(r, const(slots))
+        scratch = self.combiner.shared(r, const(slots))
         stmts += [Allocate(b) for b in scratch]
         linear = self.axes.thread
-
-        def write(i: int, e: Int) -> list[Stmt]:
-            return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
-
-        stmts.append(If(equal(linear % alike, 0), tuple(self.combiner.each(r, write)), role=Role.owner))
+        stored = self.combiner.store(r, lambda i, e: (scratch[i], e * slots + linear // alike))
+        stmts.append(If(equal(linear % alike, 0), tuple(stored), role=Role.owner))
         return _Parts(stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots))
 
     def _exchange(
@@ -166,16 +150,14 @@ class BlockReduceExpander:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
-        lanes = self.axes.count_of([p for p in self.axes.active if p not in reduced])
+        kept = [p for p in self.axes.active if p not in reduced]
+        lanes = self.axes.count_of(kept)
         groups = scatter_groups(r, count, lanes)
         if groups and total.is_const:
             return self._exchange_scattered(r, reduced, total.value, count.value, groups, reaches_all=reaches_all)
-        scratch = self.scratch(r, total)
+        scratch = self.combiner.shared(r, total)
         linear = self.axes.thread
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
-
-        def write(i: int, e: Int) -> list[Stmt]:
-            return [Store(scratch[i], e * total + linear, Load(r.partials[i], e))]
 
         def place(e: Int, position: Int) -> Int:
             index: dict[ParallelType, Int] = {p: self.axes.threads[p] for p in self.axes.active}
@@ -184,19 +166,17 @@ class BlockReduceExpander:
                 position = position // self.axes.sizes[p]
             return e * total + self.axes.linear(self.axes.active, index)
 
-        stmts += self.combiner.each(r, write)
+        stmts += self.combiner.store(r, lambda i, e: (scratch[i], e * total + linear))
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
             return _Parts(stmts, self.combiner.combine_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
-        kept = [p for p in self.axes.active if p not in reduced]
-        lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
-        results = self.scratch(r, lanes)
+        lane = self.axes.linear(kept)
+        results = self.combiner.shared(r, lanes)
         collect: list[Stmt] = [Allocate(b) for b in results]
         for start in range(0, size.value, count.value):
             element = self.axes.linear(reduced) + start
             at = [ZERO if is_common(r, i) else element for i in range(len(r.partials))]
-            number = self.axes.number()
-            own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+            own = self.combiner.own(r)
             work: list[Stmt] = [Allocate(b) for b in own]
 
             def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
@@ -211,10 +191,8 @@ class BlockReduceExpander:
                     work.append(If(equal(element, 0), (found,), role=Role.owner))
             collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
 
-        def read(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
-
-        return _Parts(stmts, phases=(collect, self.combiner.each(r, read)))
+        read = self.combiner.load(r, lambda i, e: Load(results[i], e * lanes + lane))
+        return _Parts(stmts, phases=(collect, read))
 
     def _exchange_scattered(
         self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, reaches_all: bool
@@ -227,22 +205,11 @@ class BlockReduceExpander:
         parts = count // joined
         # Where each group would have one part, one thread joins all.
         groups = 1 if parts <= groups else groups
-        scatter = Scatter(
-            position,
-            const(count),
-            r.partials[0].size.value,
-            groups,
-            lane,
-            const(lanes),
-            lambda i: is_common(r, i),
-        )
+        scatter = Scatter(position, const(count), r.partials[0].size.value, groups, lane, const(lanes))
         stmts = warp_all_reduce(self.combiner, r, WARP, lanes) if joined > 1 else []
         stride = parts * lanes
-        scratch = self.scratch(r, const(stride))
+        scratch = self.combiner.shared(r, const(stride))
         per = parts // groups
-
-        def write(i: int, e: Int) -> list[Stmt]:
-            return [Store(scratch[i], place(e), Load(r.partials[i], e))]
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
             def part(i: int, _: Int, k: Int) -> Value:
@@ -250,29 +217,10 @@ class BlockReduceExpander:
 
             return self.combiner.combine_all(one, part, const(per), unroll=groups == 1)
 
-        first = equal(position % joined, 0)
-
-        def place(e: Int) -> Int:
-            return e * stride + position // joined * lanes + lane
-
-        publish = guarded(first, self.combiner.each(r, write))
-        joined_by = self.block_reduce_scatter(r, scatter, own_parts, reaches_all=reaches_all)
+        mine = position // joined * lanes + lane
+        publish = guarded(
+            equal(position % joined, 0), self.combiner.store(r, lambda i, e: (scratch[i], e * stride + mine))
+        )
+        joined_by = block_reduce_scatter(self.combiner, r, scatter, own_parts, reaches_all=reaches_all)
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
-
-    def block_reduce_scatter(
-        self, r: Reduce, scatter: Scatter, first: Callable[[Reduce, list[Int]], list[Stmt]], *, reaches_all: bool = True
-    ) -> ScatterResult:
-        """Join in two steps, by all threads: see `block_reduce_scatter`."""
-
-        def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
-            return self.combiner.combine_all(one, value, const(parts), unroll=True)
-
-        return block_reduce_scatter(
-            r, scatter, first, join, self.scratch, self.combiner.each, self.axes.number, reaches_all=reaches_all
-        )
-
-
-def _power_of_two(count: int) -> int:
-    """The least one that is not below `count`."""
-    return 1 << (count - 1).bit_length()

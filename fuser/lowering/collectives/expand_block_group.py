@@ -34,15 +34,13 @@ from fuser.ir.kernel.kernel import (
     WarpBarrier,
 )
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import CacheOp, MemoryType, ParallelType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
-from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_join
 from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, warp_reduce_scatter
 from fuser.lowering.combiners.combine_partials import PartialCombiner
 from fuser.lowering.parallel_axes import WARP, guarded
-
-_LEVEL_2 = CacheOp["global"]
 
 
 class BlockGroupReduceExpander:
@@ -74,8 +72,9 @@ class BlockGroupReduceExpander:
         counter = self._semaphores.allocate(self._axes.count_of(kept)) + self._axes.linear(kept)
         before, _ = self._groups.get(reduces[0].grid_axes, ([], ONE))
         self._groups[reduces[0].grid_axes] = [*before, counter], reduces[0].slots
-        warps = self._axes.block_threads.value // WARP
-        return _exchange(reduces, parts, warps, self._semaphores.buffer, counter, self._combiner)
+        if self._warps > 1 and all(may_reduce_scatter(r) for r in reduces):
+            return self._exchange_many(reduces, parts, counter)
+        return self._exchange(reduces, parts, counter)
 
     def reset_counters(self) -> list[Stmt]:
         """Statements at the end of the kernel: the last block of a group resets its counters."""
@@ -86,159 +85,128 @@ class BlockGroupReduceExpander:
             stmts += _reset_counters(self._semaphores.buffer, counters, blocks, slots, left)
         return guarded(self._axes.is_first_thread, stmts) if stmts else []
 
+    @property
+    def _warps(self) -> int:
+        return self._axes.block_threads.value // WARP
 
-def _exchange(
-    reduces: Sequence[Reduce],
-    parts: Sequence[GridPartialsLayout],
-    warps: int,
-    counters: Buffer,
-    counter: Int,
-    combiner: PartialCombiner,
-) -> list[Stmt]:
-    """Statements that join the partials of the threads of a group; every thread ends up with the result.
+    def _exchange(self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], counter: Int) -> list[Stmt]:
+        """Statements that join the partials of the threads of a group; every thread ends up with the result.
 
-    parts      workspaces of the blocks' partials, of each reduction
-    warps      of a block
-    counter    index of the group's counter in `counters`
-    """
-    if warps > 1 and all(may_reduce_scatter(r) for r in reduces):
-        return _exchange_many(reduces, parts, warps, counters, counter, combiner)
-    thread, number = combiner.axes.thread, combiner.axes.number()
-    lane = thread % WARP
-    stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(combiner, r, WARP)]
-    alone: list[Stmt] = []
-    if warps > 1:
+        parts      workspaces of the blocks' partials, of each reduction
+        counter    index of the group's counter
+        """
+        combiner, warps = self._combiner, self._warps
+        thread, number = self._axes.thread, self._axes.number()
+        lane = thread % WARP
+        stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(combiner, r, WARP)]
+        alone: list[Stmt] = []
+        if warps > 1:
+            slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
+            stmts += [Allocate(b) for r in reduces for b in slots[r]]
+            stored: list[Stmt] = []
+            for r in reduces:
+                stored += combiner.store(r, lambda i, e, r=r: (slots[r][i], e * warps + thread // WARP))
+            stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
+            for r in reduces:
+                alone += warp_join(combiner, r, lambda i, e, k, r=r: Load(slots[r][i], e * warps + k), warps)
+        published: list[Stmt] = [s for r, p in zip(reduces, parts, strict=True) for s in combiner.store(r, p.own)]
+        published += [Fence(), *self._signal_and_wait(reduces, parts[0].blocks.value, counter)]
+        alone += [
+            If(equal(lane, 0), tuple(published), role=Role.owner),
+            WarpBarrier("the blocks of the group have arrived"),
+        ]
+        for r, p in zip(reduces, parts, strict=True):
+            alone += warp_join(combiner, r, p.load, p.blocks.value)
+        if warps == 1:
+            return [*stmts, *alone]
+        found = {r: _shared(r, f"group{number}", 1) for r in reduces}
+        kept: list[Stmt] = []
+        taken: list[Stmt] = []
+        for r in reduces:
+            kept += combiner.store(r, lambda i, e, r=r: (found[r][i], e))
+            taken += combiner.load(r, _read_from(found[r]))
+        alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
+        stmts += [Allocate(b) for r in reduces for b in found[r]]
+        return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
+
+    def _signal_and_wait(self, reduces: Sequence[Reduce], blocks: int, counter: Int) -> tuple[Stmt, ...]:
+        """Say that this block's partials are published, and wait for those of all `blocks`."""
+        counters, target = self._semaphores.buffer, (reduces[0].slot + 1) * blocks
+        return AtomicAdd(None, counters, counter, ONE), SpinWait(counters, counter, target, acquire=True)
+
+    def _exchange_many(
+        self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], counter: Int
+    ) -> list[Stmt]:
+        """The same where each thread has many elements: lanes and warps have elements of their own in every step.
+
+        What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
+        """
+        combiner, warps = self._combiner, self._warps
+        thread, number = self._axes.thread, self._axes.number()
+        lane, warp = thread % WARP, thread // WARP
         slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
-        stmts += [Allocate(b) for r in reduces for b in slots[r]]
-        stored: list[Stmt] = []
-        for r in reduces:
+        stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+        stored: dict[Cond, list[Stmt]] = {}
+        joined: dict[Cond, list[Stmt]] = {}
+        left: dict[Cond, list[Stmt]] = {}
+        for r, p in zip(reduces, parts, strict=True):
+            size = r.partials[0].size
+            scattered, mine = warp_reduce_scatter(combiner, r, lane)
+            one, element = mine.one, mine.element
+            stmts += scattered
+            is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
+            tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+            stored.setdefault(is_mine, []).extend(tell)
+            # The first lanes of the first warp have an element each.
 
-            def tell(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-                return [Store(slots[r][i], e * warps + thread // WARP, Load(r.partials[i], e))]
+            def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
+                return Load(slots[r][i], lane * warps + k)
 
-            stored += combiner.each(r, tell)
-        stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
-        for r in reduces:
+            has_element = less(lane, size)
+            joined.setdefault(has_element, []).extend(combiner.combine_all(one, of_warp, const(warps), unroll=True))
+            leave = [Store(*p.own(i, lane), Load(b, ZERO)) for i, b in enumerate(one.partials)]
+            left.setdefault(has_element, []).extend(leave)
+        for condition, tells in stored.items():
+            stmts += guarded(condition, tells)
+        alone: list[Stmt] = [s for c, work in joined.items() for s in guarded(c, [*work, *left[c]])]
+        alone += [Fence(), WarpBarrier("every lane's values are published before one signals")]
+        blocks = parts[0].blocks.value
+        alone.append(If(equal(lane, 0), self._signal_and_wait(reduces, blocks, counter), role=Role.owner))
+        stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
+        stmts.append(BlockBarrier("the blocks of the group have published"))
+        found = {r: _shared(r, f"group{number}", 1) for r in reduces}
+        stmts += [Allocate(b) for r in reduces for b in found[r]]
+        asked: list[Stmt] = []
+        work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
+        taken: list[Stmt] = []
+        # Each warp has elements in turn, of every second reduction the last warps the first ones.
+        for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
+            size, is_backward = r.partials[0].size.value, number_of % 2 == 1
+            place = warps - 1 - warp if is_backward else warp
+            for begin in range(0, size, warps):
+                own = combiner.own(r)
+                one, element, busy = replace(r, partials=own), place + begin, size - begin
 
-            def of_warp(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
-                return Load(slots[r][i], e * warps + part)
+                def of_block(i: int, block: Int, p: GridPartialsLayout = p, element: Int = element) -> Value:
+                    return p.load(i, element, block)
 
-            alone += _joined(r, of_warp, warps, lane, combiner)
-    alone += _met(reduces, parts, lane, counters, counter, combiner)
-    for r, p in zip(reduces, parts, strict=True):
-
-        def of_block(i: int, e: Int, part: Int, p: GridPartialsLayout = p) -> Value:
-            return Load(p.buffers[i], p.place(i, e, part), _LEVEL_2)
-
-        alone += _joined(r, of_block, p.blocks.value, lane, combiner)
-    if warps == 1:
-        return [*stmts, *alone]
-    found = {r: _shared(r, f"group{number}", 1) for r in reduces}
-    kept: list[Stmt] = []
-    taken: list[Stmt] = []
-    for r in reduces:
-
-        def keep(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [Store(found[r][i], e, Load(r.partials[i], e))]
-
-        def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(found[r][i], e))]
-
-        kept += combiner.each(r, keep)
-        taken += combiner.each(r, take)
-    alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
-    stmts += [Allocate(b) for r in reduces for b in found[r]]
-    return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
-
-
-def _exchange_many(
-    reduces: Sequence[Reduce],
-    parts: Sequence[GridPartialsLayout],
-    warps: int,
-    counters: Buffer,
-    counter: Int,
-    combiner: PartialCombiner,
-) -> list[Stmt]:
-    """The same where each thread has many elements: lanes and warps have elements of their own in every step.
-
-    What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
-    """
-    thread, number = combiner.axes.thread, combiner.axes.number()
-    lane, warp = thread % WARP, thread // WARP
-    slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
-    stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    stored: dict[Cond, list[Stmt]] = {}
-    joined: dict[Cond, list[Stmt]] = {}
-    left: dict[Cond, list[Stmt]] = {}
-    for r, p in zip(reduces, parts, strict=True):
-        size = r.partials[0].size
-        scattered, mine = warp_reduce_scatter(combiner, r, lane)
-        one, element = mine.one, mine.element
-        stmts += scattered
-        is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
-        tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
-        stored.setdefault(is_mine, []).extend(tell)
-        # The first lanes of the first warp have an element each.
-
-        def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
-            return Load(slots[r][i], lane * warps + k)
-
-        has_element = less(lane, size)
-        joined.setdefault(has_element, []).extend(combiner.combine_all(one, of_warp, const(warps), unroll=True))
-        leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
-        left.setdefault(has_element, []).extend(leave)
-    for condition, tells in stored.items():
-        stmts += guarded(condition, tells)
-    alone: list[Stmt] = [s for c, work in joined.items() for s in guarded(c, [*work, *left[c]])]
-    alone += [Fence(), WarpBarrier("every lane's values are published before one signals")]
-    blocks = parts[0].blocks.value
-    wait = SpinWait(counters, counter, (reduces[0].slot + 1) * blocks, acquire=True)
-    alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE), wait), role=Role.owner))
-    stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
-    stmts.append(BlockBarrier("the blocks of the group have published"))
-    found = {r: _shared(r, f"group{number}", 1) for r in reduces}
-    stmts += [Allocate(b) for r in reduces for b in found[r]]
-    asked: list[Stmt] = []
-    work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
-    taken: list[Stmt] = []
-    # Each warp has elements in turn, of every second reduction the last warps the first ones.
-    for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
-        size, is_backward = r.partials[0].size.value, number_of % 2 == 1
-        place = warps - 1 - warp if is_backward else warp
-        for begin in range(0, size, warps):
-            own = _own(r, combiner)
-            one, element, busy = replace(r, partials=own), place + begin, size - begin
-
-            def of_block(i: int, block: Int, p: GridPartialsLayout = p, element: Int = element) -> Value:
-                return Load(p.buffers[i], p.place(i, element, block), _LEVEL_2)
-
-            ask, join = _asked_and_joined(one, of_block, blocks, lane, combiner)
-            keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
-            is_busy: Cond | None = None
-            if busy < warps:
-                idle = WARP * (warps - busy)
-                is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
-            stmts += [Allocate(b) for b in own]
-            asked += ask if is_busy is None else [*_allocations(ask), If(is_busy, _rest(ask), role=Role.owner)]
-            joining, keeping = work_of.setdefault(is_busy, ([], []))
-            joining += join
-            keeping += keep
-
-        def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(found[r][i], e))]
-
-        taken += combiner.each(r, take)
-    stmts += asked
-    for is_busy, (joining, keeping) in work_of.items():
-        work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
-        stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
-    return [*stmts, *taken]
-
-
-def _own(r: Reduce, combiner: PartialCombiner) -> tuple[Buffer, ...]:
-    """Registers for one element of a reduction."""
-    number = combiner.axes.number()
-    return tuple(Buffer(f"{b.name}_own{number}", b.dtype, MemoryType.local, ONE) for b in r.partials)
+                ask, join = _asked_and_joined(one, of_block, blocks, lane, combiner)
+                keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
+                is_busy: Cond | None = None
+                if busy < warps:
+                    idle = WARP * (warps - busy)
+                    is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
+                stmts += [Allocate(b) for b in own]
+                asked += ask if is_busy is None else [*_allocations(ask), If(is_busy, _rest(ask), role=Role.owner)]
+                joining, keeping = work_of.setdefault(is_busy, ([], []))
+                joining += join
+                keeping += keep
+            taken += combiner.load(r, _read_from(found[r]))
+        stmts += asked
+        for is_busy, (joining, keeping) in work_of.items():
+            work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
+            stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
+        return [*stmts, *taken]
 
 
 def _allocations(stmts: Sequence[Stmt]) -> list[Stmt]:
@@ -252,11 +220,11 @@ def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
 def _asked_and_joined(
     r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
-    """See `_joined`, for one element: what loads the values that a lane has, and what joins them."""
+    """`warp_join` for one element: what loads the values that a lane has, and what joins them."""
     asked: list[Stmt] = []
     joined: list[Stmt] = []
     for start in range(0, parts, WARP):
-        held = r.partials if start == 0 else _own(r, combiner)
+        held = r.partials if start == 0 else combiner.own(r)
         loads: list[Stmt] = [Store(b, ZERO, part(i, lane + start)) for i, b in enumerate(held)]
         if start + WARP > parts:
             nothing = tuple(Store(b, ZERO, r.identity[i], Role.initialise) for i, b in enumerate(held))
@@ -282,59 +250,8 @@ def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: I
     return [leave, If(is_last, tuple(resets), role=Role.last_block)]
 
 
-def _met(
-    reduces: Sequence[Reduce],
-    parts: Sequence[GridPartialsLayout],
-    lane: Int,
-    counters: Buffer,
-    counter: Int,
-    combiner: PartialCombiner,
-) -> list[Stmt]:
-    """Publish the partials of this block, and wait for those of all."""
-    stores: list[Stmt] = []
-    for r, p in zip(reduces, parts, strict=True):
-
-        def publish(i: int, e: Int, r: Reduce = r, p: GridPartialsLayout = p) -> list[Stmt]:
-            return [Store(p.buffers[i], p.place(i, e, p.block), Load(r.partials[i], e))]
-
-        stores += combiner.each(r, publish)
-    stores += [Fence(), AtomicAdd(None, counters, counter, ONE)]
-    stores.append(SpinWait(counters, counter, (reduces[0].slot + 1) * parts[0].blocks.value, acquire=True))
-    return [
-        If(equal(lane, 0), tuple(stores), role=Role.owner),
-        WarpBarrier("the blocks of the group have arrived"),
-    ]
-
-
-def _joined(
-    r: Reduce,
-    part: Callable[[int, Int, Int], Value],
-    parts: int,
-    lane: Int,
-    combiner: PartialCombiner,
-) -> list[Stmt]:
-    """Set the partials of the lanes of a warp to what `parts` values have together: `part(i, e, k)` is that of number k."""
-
-    def found(i: int, e: Int) -> list[Stmt]:
-        return [Store(r.partials[i], e, part(i, e, lane))]
-
-    def nothing(i: int, e: Int) -> list[Stmt]:
-        return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-    if parts < WARP:
-        stmts = [*combiner.each(r, nothing), If(less(lane, parts), tuple(combiner.each(r, found)), role=Role.predicate)]
-    else:
-        stmts = combiner.each(r, found)
-    for start in range(WARP, parts, WARP):
-
-        def other(i: int, e: Int, start: int = start) -> Value:
-            return part(i, e, lane + start)
-
-        more = combiner.combine_each(r, other)
-        if start + WARP > parts:
-            more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
-        stmts += more
-    return [*stmts, *warp_all_reduce(combiner, r, WARP)]
+def _read_from(buffers: Sequence[Buffer]) -> Callable[[int, Int], Value]:
+    return lambda i, e: Load(buffers[i], e)
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

@@ -37,22 +37,21 @@ from fuser.ir.kernel.kernel import (
     RemoteStore,
     Role,
     Stmt,
-    Store,
     Value,
     walk,
 )
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
-from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_join
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
-from fuser.lowering.parallel_axes import WARP
+from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
 # Values that the warps of a cluster may signal to each of its blocks: two for each lane.
 _SIGNALLED_BY_WARPS = 64
 
 
-def exchange_in_cluster(
+def reduce_in_cluster(
     reduces: Sequence[Reduce],
     block: BlockReduceExpander,
     cluster: Mapping[ParallelType, int],
@@ -65,240 +64,176 @@ def exchange_in_cluster(
     execution   how often the statements ran before; None if that is not known
     """
     r = reduces[0]
-    axes, combiner = block.axes, block.combiner
+    axes = block.axes
     (axis,) = r.cluster_axes
     size = cluster[axis]
-    rank = axes.threads[axis] % size
+    exchange = ClusterExchange(axes, size, axes.threads[axis] % size, execution)
     total = axes.block_threads
     others = [p for p in axes.active if p not in r.block_axes]
     if total.is_const and total.value % WARP == 0 and set(others) <= set(r.copy_axes):
-        values = total.value // WARP
-        by_warps = not others and size * values <= _SIGNALLED_BY_WARPS
-        first: list[Stmt] = []
-        if by_warps:
-            alone = [s for one in reduces for s in warp_all_reduce(combiner, one, WARP)]
-        else:
-            # The first warp sends what the block has: no other needs it.
-            alone, first = block.parts(reduces) if r.block_axes else ([], [])
-            values = 1
-        return alone + _exchange_by_lanes(
-            reduces,
-            size,
-            rank,
-            axes.thread,
-            values,
-            combiner,
-            first,
-            execution=execution,
-            counts=by_warps,
-        )
-    scatter = [p for p in axes.active if p in r.block_axes]
-    lanes = [p for p in axes.active if p not in r.block_axes]
-    threads = axes.count_of(scatter)
+        if not others and size * (total.value // WARP) <= _SIGNALLED_BY_WARPS:
+            alone = [s for one in reduces for s in warp_all_reduce(block.combiner, one, WARP)]
+            return alone + _exchange_by_lanes(reduces, exchange, block.combiner, total.value // WARP)
+        # The first warp sends what the block has: no other needs it.
+        alone, first = block.parts(reduces) if r.block_axes else ([], [])
+        return alone + _exchange_by_lanes(reduces, exchange, block.combiner, 1, first)
     alone = block.expand(reduces) if r.block_axes else []
-    # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
-    beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
-    beside = beside and size & (size - 1) == 0
-    return alone + _exchange_by_rows(
-        reduces,
-        size,
-        rank,
-        axes.linear(scatter),
-        threads,
-        axes.linear(lanes),
-        axes.count_of(lanes),
-        combiner,
-        execution=execution,
-        by_lanes=beside and total.is_const and total.value % WARP == 0,
-        in_warp=not any(isinstance(s, Allocate) and s.buffer.memory is MemoryType.shared for s in walk(tuple(alone))),
-    )
+    in_warp = not any(isinstance(s, Allocate) and s.buffer.memory is MemoryType.shared for s in walk(tuple(alone)))
+    return alone + _exchange_by_rows(reduces, exchange, block.combiner, in_warp=in_warp)
+
+
+class ClusterExchange:
+    """Stores of the blocks of a cluster into each other's shared memory, and the wait for them.
+
+    size, rank   blocks of the cluster, and which of them this is
+    peer         the block that is stored into
+    sets, turn   executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between
+                 has shown that every block has read its own
+    signal       what counts the bytes that arrive, instead of a cluster barrier; None before `begin`, and where nothing does
+    """
+
+    def __init__(self, axes: ParallelAxes, size: int, rank: Int, execution: Int | None) -> None:
+        """`execution`: how often the statements ran before; None if that is not known."""
+        self._axes = axes
+        self._execution = execution
+        self.size = size
+        self.rank = rank
+        self.sets = 1 if execution is ZERO or execution is None else 2
+        self.turn = ZERO if execution is None else execution % self.sets
+        self.signal: Buffer | None = None
+
+    def begin(self, slots: Sequence[Buffer], *, may_count: bool = True) -> list[Stmt]:
+        """Declare the slots. Bytes are counted where the exchange executes once and `may_count`."""
+        counter = _mbarrier(slots) if may_count and self._execution is ZERO else None
+        self.signal = None if counter is None else counter.signal
+        self.peer = self._axes.symbol("peer", const(self.size))
+        return [*(Allocate(b) for b in slots), *([] if counter is None else [Allocate(counter.signal), counter])]
+
+    def send(self, stores: Sequence[Stmt], first: Int, step: Int) -> For:
+        """Stores into `peer`, for the blocks from `first` on that are `step` apart."""
+        return For(self.peer, first, const(self.size), step, tuple(stores))
+
+    def wait(self, what: str) -> list[Stmt]:
+        """Wait until what all blocks have sent has come."""
+        if self.signal is not None:
+            return [ExchangeWait(self.signal, f"every {what} has come")]
+        return [ClusterArrive(f"every {what} is on its way"), ClusterWait(f"every {what} has come")]
+
+    def release(self) -> list[Stmt]:
+        """After the slots are read: where an execution cannot take turns with the one before, all wait once more."""
+        if self._execution is not None:
+            return []
+        return [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
+
+
+class _Slots:
+    """Slots of some reductions in an exchange: `count` for each element, of the blocks of the cluster and what each sends."""
+
+    def __init__(self, reduces: Sequence[Reduce], exchange: ClusterExchange, count: Int) -> None:
+        self._exchange = exchange
+        self._count = count
+        self._buffers = {
+            r: tuple(
+                Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * count * exchange.sets)
+                for p in r.partials
+            )
+            for r in reduces
+        }
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """All of them."""
+        return [b for buffers in self._buffers.values() for b in buffers]
+
+    def _place(self, r: Reduce, i: int, e: Int, slot: Int) -> Int:
+        return (self._exchange.turn * r.partials[i].size + e) * self._count + slot
+
+    def reader(self, r: Reduce) -> Callable[[int, Int, Int], Value]:
+        """(partial, element, slot) -> what is there."""
+        return lambda i, e, slot: Load(self._buffers[r][i], self._place(r, i, e, slot))
+
+    def stores(self, combiner: PartialCombiner, slot: Int) -> list[Stmt]:
+        """Stores of all partials into a slot of the peer."""
+        stmts: list[Stmt] = []
+        for r, buffers in self._buffers.items():
+
+            def store(i: int, e: Int, r: Reduce = r, buffers: tuple[Buffer, ...] = buffers) -> list[Stmt]:
+                value, to = Load(r.partials[i], e), self._exchange
+                return [RemoteStore(buffers[i], self._place(r, i, e, slot), value, to.peer, to.signal)]
+
+            stmts += combiner.each(r, store)
+        return stmts
 
 
 def _exchange_by_rows(
-    reduces: Sequence[Reduce],
-    size: int,
-    rank: Int,
-    thread: Int,
-    threads: Int,
-    lane: Int,
-    lanes: Int,
-    combiner: PartialCombiner,
-    *,
-    execution: Int | None,
-    by_lanes: bool,
-    in_warp: bool,
+    reduces: Sequence[Reduce], exchange: ClusterExchange, combiner: PartialCombiner, *, in_warp: bool
 ) -> list[Stmt]:
-    """Statements that join the values of `size` blocks, for reductions whose blocks have theirs already.
+    """Statements that join the values of all blocks, for reductions whose blocks have theirs already.
 
-    rank      of this block in its cluster
-    thread    linear index of the thread among the `threads` that hold one value
-    lane      which of the block's `lanes` values that is
-    execution how often the statements ran before; None if that is not known
-    by_lanes  each thread reads the slot of one block, and neighbours join them; else each thread reads those of all in turn
     in_warp   the threads of a value are of one warp: no block barrier is needed before, and no cluster barrier after
     """
-    # Executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between has shown
-    # that every block has read its own.
-    sets = 1 if execution is ZERO or execution is None else 2
-    turn = ZERO if execution is None else execution % sets
-    slots = {
-        r: tuple(
-            Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * size * lanes * sets) for p in r.partials
-        )
-        for r in reduces
-    }
-
-    def place(r: Reduce, i: int, e: Int, block: Int) -> Int:
-        return ((turn * r.partials[i].size + e) * size + block) * lanes + lane
-
-    stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    signal = exchange_mbarrier([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
-    if signal is not None:
-        stmts += [Allocate(signal.signal), signal]
-    counter = None if signal is None else signal.signal
-    peer = combiner.axes.symbol("peer", const(size))
-    stores: list[Stmt] = []
+    axes, size = combiner.axes, exchange.size
+    scatter = [p for p in axes.active if p in reduces[0].block_axes]
+    kept = [p for p in axes.active if p not in reduces[0].block_axes]
+    thread, threads = axes.linear(scatter), axes.count_of(scatter)
+    lane, lanes = axes.linear(kept), axes.count_of(kept)
+    slots = _Slots(reduces, exchange, size * lanes)
+    stmts = exchange.begin(slots.buffers, may_count=in_warp)
+    stores = slots.stores(combiner, exchange.rank * lanes + lane)
+    stmts += [exchange.send(stores, thread, threads), *exchange.wait("block's value")]
+    # Neighbouring threads of one value take a slot each, and join what they read by butterflies, where they can.
+    beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
+    total = axes.block_threads
+    by_lanes = beside and size & (size - 1) == 0 and total.is_const and total.value % WARP == 0
     for r in reduces:
 
-        def publish(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [RemoteStore(slots[r][i], place(r, i, e, rank), Load(r.partials[i], e), peer, counter)]
+        def of_block(i: int, e: Int, block: Int, read: Callable[[int, Int, Int], Value] = slots.reader(r)) -> Value:
+            return read(i, e, block * lanes + lane)
 
-        stores += combiner.each(r, publish)
-    stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
-    if counter is not None:
-        stmts.append(ExchangeWait(counter, "every block's value has come"))
-    else:
-        stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
-    for r in reduces:
         if is_common(r, 2) or (len(r.partials) == 1 and not by_lanes):
             # All values at once: their elements have one count, or none.
-            stmts += combiner.combine_all(
-                r,
-                lambda i, e, k, r=r: Load(slots[r][i], place(r, i, e, k)),
-                const(size),
-                unroll=True,
-            )
+            stmts += combiner.combine_all(r, of_block, const(size), unroll=True)
             continue
-
-        def of_block(i: int, e: Int, block: Int, r: Reduce = r) -> Value:
-            return Load(slots[r][i], place(r, i, e, block))
-
-        def first(i: int, e: Int, r: Reduce = r, read: Callable[[int, Int, Int], Value] = of_block) -> list[Stmt]:
-            return [Store(r.partials[i], e, read(i, e, thread % size if by_lanes else ZERO))]
-
-        stmts += combiner.each(r, first)
+        first = thread % size if by_lanes else ZERO
+        stmts += combiner.load(r, lambda i, e, of_block=of_block, first=first: of_block(i, e, first))
         if by_lanes:
             stmts += warp_all_reduce(combiner, r, size)
             continue
-        other = combiner.axes.symbol("rank", const(size - 1))
-
-        def rest(i: int, e: Int, other: Int = other, read: Callable[[int, Int, Int], Value] = of_block) -> Value:
-            return read(i, e, other + 1)
-
-        stmts.append(For(other, ZERO, const(size - 1), const(1), tuple(combiner.combine_each(r, rest)), unroll=True))
-    if execution is None:
-        stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
-    return stmts
+        other = axes.symbol("rank", const(size - 1))
+        rest = combiner.combine_each(r, lambda i, e, of_block=of_block, other=other: of_block(i, e, other + 1))
+        stmts.append(For(other, ZERO, const(size - 1), const(1), tuple(rest), unroll=True))
+    return stmts + exchange.release()
 
 
 def _exchange_by_lanes(
     reduces: Sequence[Reduce],
-    size: int,
-    rank: Int,
-    thread: Int,
-    values: int,
+    exchange: ClusterExchange,
     combiner: PartialCombiner,
-    before: Sequence[Stmt],
-    *,
-    execution: Int | None,
-    counts: bool,
+    values: int,
+    before: Sequence[Stmt] | None = None,
 ) -> list[Stmt]:
-    """Statements that join the values of `size` blocks of whole warps, for reductions whose warps or blocks have theirs.
+    """Statements that join the values of blocks of whole warps, for reductions whose warps or blocks have theirs.
 
     A lane for each block sends it a value at once. Then each warp reads what all of them left, a lane for each again, and joins
     it by butterflies: the same in every warp of every block.
 
-    thread    linear index of the thread in its block
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
-    before    what the first warp does to have its block's value
-    execution    see `_exchange_by_rows`
-    counts       no cluster barrier follows: threads wait until the bytes of all values have arrived
+    before    what the first warp does to have its block's value; None where warps send their own, whose bytes may be counted
     """
-    sets = 1 if execution is ZERO or execution is None else 2
-    turn = ZERO if execution is None else execution % sets
-    parts = size * values
-    lane, warp = thread % WARP, thread // WARP
-    slots = {
-        r: tuple(Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * parts * sets) for p in r.partials)
-        for r in reduces
-    }
-
-    def place(r: Reduce, i: int, e: Int, part: Int) -> Int:
-        return (turn * r.partials[i].size + e) * parts + part
-
-    stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    signal = exchange_mbarrier([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
-    if signal is not None:
-        stmts += [Allocate(signal.signal), signal]
-    counter = None if signal is None else signal.signal
-    peer = combiner.axes.symbol("peer", const(size))
-    stores: list[Stmt] = []
-    for r in reduces:
-
-        def publish(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [
-                RemoteStore(
-                    slots[r][i],
-                    place(r, i, e, rank * values + (warp if values > 1 else ZERO)),
-                    Load(r.partials[i], e),
-                    peer,
-                    counter,
-                )
-            ]
-
-        stores += combiner.each(r, publish)
-    publish_all: Stmt = For(peer, lane, const(size), const(WARP), tuple(stores))
-    stmts.append(publish_all if values > 1 else If(less(thread, WARP), (*before, publish_all), role=Role.owner))
-    if counter is not None:
-        stmts.append(ExchangeWait(counter, "every value has come"))
-    else:
-        stmts += [ClusterArrive("every value is on its way"), ClusterWait("every value has come")]
+    thread, parts = combiner.axes.thread, exchange.size * values
+    slots = _Slots(reduces, exchange, const(parts))
+    stmts = exchange.begin(slots.buffers, may_count=before is None)
+    warp = thread // WARP if values > 1 else ZERO
+    send = exchange.send(slots.stores(combiner, exchange.rank * values + warp), thread % WARP, const(WARP))
+    stmts.append(send if values > 1 else If(less(thread, WARP), (*(before or ()), send), role=Role.owner))
+    stmts += exchange.wait("value")
     width = parts if parts < WARP and parts & (parts - 1) == 0 else WARP
-    first = lane % width
     for r in reduces:
-
-        def read(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
-            return Load(slots[r][i], place(r, i, e, part))
-
-        def found(i: int, e: Int, r: Reduce = r, read: Callable[[int, Int, Int], Value] = read) -> list[Stmt]:
-            return [Store(r.partials[i], e, read(i, e, first))]
-
-        def nothing(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-        if width > parts:
-            stmts += [
-                *combiner.each(r, nothing),
-                If(less(first, parts), tuple(combiner.each(r, found)), role=Role.predicate),
-            ]
-        else:
-            stmts += combiner.each(r, found)
-        for start in range(WARP, parts, WARP):
-
-            def other(i: int, e: Int, start: int = start, read: Callable[[int, Int, Int], Value] = read) -> Value:
-                return read(i, e, lane + start)
-
-            more = combiner.combine_each(r, other)
-            if start + WARP > parts:
-                more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
-            stmts += more
-        stmts += warp_all_reduce(combiner, r, width)
-    if execution is None:
-        stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
-    return stmts
+        stmts += warp_join(combiner, r, slots.reader(r), parts, width)
+    return stmts + exchange.release()
 
 
-def exchange_mbarrier(slots: Sequence[Buffer]) -> ExchangeInit | None:
+def _mbarrier(slots: Sequence[Buffer]) -> ExchangeInit | None:
     """What counts the bytes stored into the slots of an exchange; None where the hardware cannot count them."""
     if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
         return None

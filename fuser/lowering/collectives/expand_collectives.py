@@ -25,15 +25,20 @@ barriers of the grid protocol, which order fences and not shared accesses, are w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
+from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt, map_child_bodies
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.expand_block_group import BlockGroupReduceExpander
-from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, signalled_buffers
+from fuser.lowering.collectives.expand_cluster import (
+    ClusterExchange,
+    enter_cluster,
+    reduce_in_cluster,
+    signalled_buffers,
+)
 from fuser.lowering.collectives.expand_grid import GridReduceExpander
 from fuser.lowering.collectives.expand_grid_barrier import GridBarrierExpander
 from fuser.lowering.collectives.expand_scan import expand_scan
@@ -123,18 +128,11 @@ class _Expander:
                     result += self.barriers.expand(item)
                 case Scan():
                     result += self._scanned(item)
-                case For():
+                case For() | If():
                     outer = self.execution
-                    self.execution = _executions(outer, item)
-                    inner = self.expand_body(item.body)
+                    self.execution = _executions(outer, item) if isinstance(item, For) else None
+                    result.append(map_child_bodies(item, self.expand_body))
                     self.execution = outer
-                    result.append(item if inner == item.body else replace(item, body=inner))
-                case If():
-                    outer, self.execution = self.execution, None
-                    then, orelse = self.expand_body(item.then), self.expand_body(item.orelse)
-                    self.execution = outer
-                    unchanged = then == item.then and orelse == item.orelse
-                    result.append(item if unchanged else replace(item, then=then, orelse=orelse))
                 case _:
                     result.append(item)
         return tuple(result)
@@ -146,7 +144,7 @@ class _Expander:
             return self.groups.expand(reduces)
         stmts: list[Stmt] = []
         if r.cluster_axes:
-            stmts += exchange_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
+            stmts += reduce_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.
             stmts += self.block.expand(reduces, reaches_all=not r.grid_axes or len(reduces) > 1)
@@ -159,4 +157,5 @@ class _Expander:
             return expand_scan(scan, self.axes)
         (axis,) = scan.cluster_axes
         size = self.cluster[axis]
-        return expand_scan_of_cluster(scan, self.axes, size, self.axes.threads[axis] % size, execution=self.execution)
+        exchange = ClusterExchange(self.axes, size, self.axes.threads[axis] % size, self.execution)
+        return expand_scan_of_cluster(scan, self.axes, exchange)

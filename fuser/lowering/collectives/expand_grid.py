@@ -34,17 +34,19 @@ from fuser.ir.kernel.kernel import (
     Store,
 )
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import CacheOp, MemoryType
-from fuser.lowering.collectives.block_reduce_scatter import Scatter, ScatterResult, scatter_groups
+from fuser.ir.ops.enums import MemoryType
+from fuser.lowering.collectives.block_reduce_scatter import (
+    Scatter,
+    block_reduce_scatter,
+    scatter_groups,
+)
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.combine_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
 
-_LEVEL_2 = CacheOp["global"]
 _BY_NUMBER = -1
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
 _OWN_TURNS = 4
@@ -85,45 +87,25 @@ class GridReduceExpander:
     def _publish(
         self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
     ) -> list[Stmt]:
-        """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
-        owners = [self.block.owners.get(r) for r in reduces]
-        first = owners[0]
-        if first is not None and all(o is not None and o.owner is first.owner for o in owners):
-            return self._publish_owned([o for o in owners if o is not None], parts, after)
-        stores: list[Stmt] = []
-        for r, part in zip(reduces, parts, strict=True):
+        """Store this block's partials, then let one thread add to the semaphore and go on with `after`.
 
-            def write(i: int, e: Int, r: Reduce = r, part: GridPartialsLayout = part) -> list[Stmt]:
-                return [Store(part.buffers[i], part.place(i, e, part.block), Load(r.partials[i], e))]
-
-            stores += self.combiner.each(r, write)
+        Where threads have one result each, all of them store at once.
+        """
+        found = [self.block.owners.get(r) for r in reduces]
+        owners = [o for o in found if o is not None and found[0] is not None and o.owner is found[0].owner]
+        if len(owners) == len(reduces):
+            writes = owners[0].owner
+            stores = [s for o, part in zip(owners, parts, strict=True) for s in o.stored(part.own)]
+        else:
+            writes = self.axes.is_first(parts[0].scatter)
+            stores = [s for r, part in zip(reduces, parts, strict=True) for s in self.combiner.store(r, part.own)]
         stores.append(Fence())
-        g = parts[0]
-        writes = self.axes.is_first(g.scatter)
         one_thread = self.axes.is_first_thread
         if writes is one_thread:
             # The writer is the thread that signals: its own fence is enough.
             return guarded(one_thread, [*stores, *after])
         return [
             *guarded(writes, stores),
-            BlockBarrier("every thread's partial is published before one thread signals"),
-            *guarded(one_thread, list(after)),
-        ]
-
-    def _publish_owned(
-        self, owners: Sequence[ScatterResult], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
-    ) -> list[Stmt]:
-        """The same where threads have one result each: all store at once."""
-        stores: list[Stmt] = []
-        for o, part in zip(owners, parts, strict=True):
-
-            def place(i: int, e: Int, part: GridPartialsLayout = part) -> Int:
-                return part.place(i, e, part.block)
-
-            stores += o.stored(part.buffers, place)
-        one_thread = self.axes.is_first_thread
-        return [
-            *guarded(owners[0].owner, [*stores, Fence()]),
             BlockBarrier("every thread's partial is published before one thread signals"),
             *guarded(one_thread, list(after)),
         ]
@@ -157,12 +139,7 @@ class GridReduceExpander:
             needed = -(-g.blocks.hi // count.value)
             most = needed if needed <= most + most // 2 else min(most, needed)
         batch = const(most)
-        stmts: list[Stmt] = []
-
-        def start(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-        stmts += self.combiner.each(r, start)
+        stmts = self.combiner.clear(r)
         number = self.axes.number()
         got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, batch * p.size) for p in r.partials)
         # All threads go round together, with a test for each partial: lanes that left a loop early would have to be waited for
@@ -183,8 +160,7 @@ class GridReduceExpander:
                 return [Store(got[i], j * r.partials[i].size + e, r.identity[i], Role.initialise)]
 
             def ask(i: int, e: Int) -> list[Stmt]:
-                value = Load(g.buffers[i], g.place(i, e, block), _LEVEL_2)
-                return [Store(got[i], j * r.partials[i].size + e, value)]
+                return [Store(got[i], j * r.partials[i].size + e, g.load(i, e, block))]
 
             loads = self.combiner.each(r, ask)
             if prove_less(block, g.blocks):
@@ -220,7 +196,6 @@ class GridReduceExpander:
             groups,
             self.axes.linear(g.lanes),
             self.axes.count_of(g.lanes),
-            lambda i: is_common(r, i),
         )
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
@@ -232,17 +207,14 @@ class GridReduceExpander:
             for j in range(per) if prove_less(last, g.blocks) else reversed(range(per)):
                 block = scatter.group + j * groups
                 blank = [Store(b, const(j), one.identity[i], Role.initialise) for i, b in enumerate(got)]
-                loads = [
-                    Store(b, const(j), Load(g.buffers[i], g.place(i, at[i], block), _LEVEL_2))
-                    for i, b in enumerate(got)
-                ]
+                loads = [Store(b, const(j), g.load(i, at[i], block)) for i, b in enumerate(got)]
                 inside = less(block, g.blocks)
                 stmts += (
                     loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
                 )
             return stmts + self.combiner.combine_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
-        return self.block.block_reduce_scatter(r, scatter, own_parts).stmts
+        return block_reduce_scatter(self.combiner, r, scatter, own_parts).stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""

@@ -42,14 +42,14 @@ from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
 from fuser.lowering.combiners.combiner_values import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
-ClusterExchange = Callable[[Buffer], list[Stmt]]
+JoinBlocks = Callable[[Buffer], list[Stmt]]
 """What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
 comes before each run (a register for each, slowest kept element first)."""
 
 
-def expand_scan(scan: Scan, block: ParallelAxes, cluster_exchange: ClusterExchange | None = None) -> list[Stmt]:
+def expand_scan(scan: Scan, block: ParallelAxes, join_blocks: JoinBlocks | None = None) -> list[Stmt]:
     """Statements of one scan."""
-    return _Expansion(scan, block, cluster_exchange).run()
+    return _Expansion(scan, block, join_blocks).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class _Expansion:
 
     scan: Scan
     block: ParallelAxes
-    meeting: ClusterExchange | None = None
+    join_blocks: JoinBlocks | None = None
 
     def run(self) -> list[Stmt]:
         block = self.block
@@ -127,7 +127,7 @@ class _Expansion:
     def _fold_before(self, before: Buffer) -> list[Stmt]:
         """Fold what comes before a run into its elements, once other blocks have added theirs."""
         values = self.scan.values
-        met = [] if self.meeting is None else self.meeting(before)
+        met = [] if self.join_blocks is None else self.join_blocks(before)
 
         def fold(base: Int, _kept: Int, total: Int) -> list[Stmt]:
             def step(offset: Int, _position: Int) -> list[Stmt]:
@@ -178,7 +178,7 @@ class _Expansion:
             return self._over(scan.run, step)
 
         folded = self._over_totals(fold)
-        if self.meeting is None:
+        if self.join_blocks is None:
             return folded
         before = self._registers("before", self._kept_count * self._tile_count)
 

@@ -18,9 +18,6 @@ from fuser.ir.integers.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
-    ClusterArrive,
-    ClusterWait,
-    ExchangeWait,
     For,
     Load,
     RemoteStore,
@@ -30,21 +27,15 @@ from fuser.ir.kernel.kernel import (
     Store,
 )
 from fuser.ir.ops.enums import MemoryType
-from fuser.lowering.collectives.expand_cluster import exchange_mbarrier
+from fuser.lowering.collectives.expand_cluster import ClusterExchange
 from fuser.lowering.collectives.expand_scan import choose, combined, expand_scan
 from fuser.lowering.parallel_axes import ParallelAxes
 
 
-def expand_scan_of_cluster(
-    scan: Scan, block: ParallelAxes, size: int, rank: Int, *, execution: Int | None
-) -> list[Stmt]:
-    """Statements of a scan over `size` blocks, of which this one is number `rank`.
-
-    execution   how often the statements ran before; None if that is not known
-    """
+def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExchange) -> list[Stmt]:
+    """Statements of a scan over the blocks of an exchange."""
     kept, dtype = scan.carry.size.value, scan.values.dtype
-    sets = 1 if execution is ZERO or execution is None else 2
-    turn = ZERO if execution is None else execution % sets
+    size, rank = exchange.size, exchange.rank
     along = [p for p in block.active if p in scan.block_axes]
     others = [p for p in block.active if p not in along]
     lane, lanes = block.linear(others, None), block.count_of(others)
@@ -60,13 +51,11 @@ def expand_scan_of_cluster(
         return [For(k, ZERO, const(kept), ONE, tuple(make(k)), unroll=True)]
 
     def place(k: Int, of: Int) -> Int:
-        return ((turn * kept + k) * size + of) * lanes + lane
+        return ((exchange.turn * kept + k) * size + of) * lanes + lane
 
     own, before = registers("own"), registers("earlier")
-    slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(sets * kept * size) * lanes)
-    counter = exchange_mbarrier([slots]) if execution is ZERO else None
-    signal = None if counter is None else counter.signal
-    peer = block.symbol("peer", const(size))
+    slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(exchange.sets * kept * size) * lanes)
+    begin = exchange.begin([slots])
     q = block.symbol("rank", const(size))
 
     def collect(k: Int) -> list[Stmt]:
@@ -82,21 +71,12 @@ def expand_scan_of_cluster(
     def meet(runs: Buffer) -> list[Stmt]:
         """Tell the other blocks, wait for them, and put what earlier ones have in front of every run of this one."""
         tiles = runs.size.value // kept
+        peer, signal = exchange.peer, exchange.signal
+        sent = each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, signal)])
         return [
-            Allocate(slots),
-            *([] if counter is None else [Allocate(counter.signal), counter]),
-            For(
-                peer,
-                block.linear(along, None),
-                const(size),
-                block.count_of(along),
-                tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, signal)])),
-            ),
-            *(
-                [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
-                if signal is None
-                else [ExchangeWait(signal, "every block's total has come")]
-            ),
+            *begin,
+            exchange.send(sent, block.linear(along, None), block.count_of(along)),
+            *exchange.wait("block's total"),
             Allocate(before),
             *each(collect),
             *each(lambda k: shift(runs, k, tiles)),
@@ -108,11 +88,9 @@ def expand_scan_of_cluster(
         step = Store(runs, at, combined(scan, Load(before, k), Load(runs, at)))
         return [For(tile, ZERO, const(tiles), ONE, (step,), unroll=True)]
 
-    stmts: list[Stmt] = [
+    return [
         Allocate(own),
         *each(lambda k: [Store(own, k, scan.identity, Role.initialise)]),
         *expand_scan(replace(scan, carry=own, cluster_axes=()), block, meet),
+        *exchange.release(),
     ]
-    if execution is None:
-        stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
-    return stmts

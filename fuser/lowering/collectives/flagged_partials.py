@@ -37,7 +37,7 @@ from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.parallel_axes import WARP, is_one
+from fuser.lowering.parallel_axes import WARP, power_of_two
 
 MOST_POSTS = 1024
 """Blocks that post: their places are semaphores, which streams that are captured have few of."""
@@ -70,12 +70,12 @@ class FlaggedReduceExpander:
     def applies_to(self, reduces: Sequence[Reduce]) -> bool:
         """Whether blocks have few enough values, and so few wait that the others run at the same time."""
         r, axes = reduces[0], self._axes
-        kept = [p for p in axes.grid if p not in r.grid_axes and not is_one(axes.sizes[p])]
+        kept = [p for p in axes.grid if p not in r.grid_axes and axes.sizes[p] is not ONE]
         threads, blocks = axes.block_threads, axes.count_of([p for p in axes.grid if p in r.grid_axes])
         partials = [p for r in reduces for p in r.partials]
         return (
             not r.grid_broadcast
-            and is_one(r.slots)
+            and r.slots is ONE
             and all(self._is_cluster(p) for p in kept)
             and not any(p in r.grid_axes for p in self._cluster)
             and threads.is_const
@@ -148,7 +148,7 @@ class FlaggedReduceExpander:
             whole = tuple(replace(r, block_axes=tuple(axes.active), copy_axes=()) for r in reduces)
             return [*stmts, *self._block.expand(whole)]
         for r in reduces:
-            stmts += warp_all_reduce(self._combiner, r, min(WARP, _power(blocks.hi)))
+            stmts += warp_all_reduce(self._combiner, r, min(WARP, power_of_two(blocks.hi)))
         return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
 
     def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:
@@ -164,8 +164,3 @@ class FlaggedReduceExpander:
             BlockBarrier("the first warp has joined what all blocks have"),
             *(Store(p, ZERO, Load(b, ZERO)) for p, b in shared.items()),
         ]
-
-
-def _power(n: int) -> int:
-    """The least power of two from n on."""
-    return 1 << (n - 1).bit_length()

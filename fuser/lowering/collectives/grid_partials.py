@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.ir.integers.integers import Int
-from fuser.ir.kernel.kernel import Buffer, Reduce
-from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
+from fuser.ir.kernel.kernel import Buffer, Load, Reduce
+from fuser.ir.ops.enums import GLOBAL_MEMORY, CacheOp, ParallelType
 from fuser.lowering.parallel_axes import ParallelAxes
 from fuser.records import record
 
@@ -28,6 +28,14 @@ class GridPartialsLayout:
     exchange_count: Int
     lanes: list[ParallelType]
     scatter: list[ParallelType]
+
+    def own(self, i: int, e: Int) -> tuple[Buffer, Int]:
+        """Where this block leaves element e of partial i."""
+        return self.buffers[i], self.place(i, e, self.block)
+
+    def load(self, i: int, e: Int, block: Int) -> Load:
+        """What a block has left, past the first-level cache: that may hold what was there before."""
+        return Load(self.buffers[i], self.place(i, e, block), CacheOp["global"])
 
 
 class Workspaces:

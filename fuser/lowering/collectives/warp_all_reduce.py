@@ -15,49 +15,59 @@ axes: it has some if any lane has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, less
 from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     Cast,
+    If,
     Literal,
     Load,
     Reduce,
+    Role,
     Shuffle,
     ShuffleKind,
     Stmt,
     Store,
+    Value,
 )
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
+from fuser.lowering.parallel_axes import WARP
 
 
 def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
     """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
+    if width <= stride:
+        return []
     if r.combine == "exp_sum":
         return _of_pair(combiner, r, width, stride)
-    if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
+    if r.combine == "welford" and not r.partials[0].dtype.is_complex:
         return _of_statistics(combiner, r, width, stride)
-    if not is_common(r, 2):
-        return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
-    stmts: list[Stmt] = []
-    offset = width // 2
-    while offset >= stride:
-        lane = const(offset)
-        number = combiner.axes.number()
-        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+    return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
 
-        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
-            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
 
-        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
-        stmts += combiner.combine_each(r, lambda i, e, got=got: Load(got[i], e))
-        offset //= 2
-    return stmts
+def warp_join(
+    combiner: PartialCombiner, r: Reduce, value: Callable[[int, Int, Int], Value], parts: int, width: int = WARP
+) -> list[Stmt]:
+    """Set the partials of each lane to what `parts` values have together: `value(i, e, k)` is that of number k.
+
+    Lanes of each aligned group of `width` take one in turn, and join what they have; more than `width` only for a whole warp.
+    """
+    lane = combiner.axes.thread % width
+    stmts = [] if parts >= width else combiner.clear(r)
+    first = combiner.load(r, lambda i, e: value(i, e, lane))
+    stmts += first if parts >= width else [If(less(lane, parts), tuple(first), role=Role.predicate)]
+    for start in range(WARP, parts, WARP):
+        number = lane + start
+        more = combiner.combine_each(r, lambda i, e, number=number: value(i, e, number))
+        stmts += more if start + WARP <= parts else [If(less(number, parts), tuple(more), role=Role.predicate)]
+    return [*stmts, *warp_all_reduce(combiner, r, width)]
 
 
 def _of_pair(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
@@ -118,11 +128,8 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
         def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
             return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
 
-        def add(i: int, e: Int, got: tuple[Buffer, ...] = got) -> list[Stmt]:
-            p = r.partials[i]
-            return [Store(p, e, increment(p, e, Load(got[i], e)))]
-
-        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle), *combiner.each(r, add)]
+        stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
+        stmts += combiner.load(r, lambda i, e, got=got: increment(r.partials[i], e, Load(got[i], e)))
         offset //= 2
     return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *combiner.elements(r, come_back)]
 

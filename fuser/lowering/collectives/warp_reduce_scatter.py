@@ -32,7 +32,7 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
-from fuser.lowering.parallel_axes import WARP
+from fuser.lowering.parallel_axes import WARP, power_of_two
 from fuser.records import record
 
 LEAST = 2
@@ -58,7 +58,7 @@ def may_reduce_scatter(r: Reduce) -> bool:
 def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
     """Statements for all lanes of a warp, and what each has then."""
     size = r.partials[0].size.value
-    count = 1 << (size - 1).bit_length()
+    count = power_of_two(size)
     number = combiner.axes.number()
     held = tuple(Buffer(f"{p.name}_lanes{number}", p.dtype, MemoryType.local, const(count)) for p in r.partials)
     work = replace(r, partials=held)

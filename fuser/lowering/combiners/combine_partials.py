@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.ir.integers.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel.kernel import Call, For, Load, Reduce, Stmt, Store, Value
+from fuser.ir.kernel.kernel import Buffer, Call, For, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.ops.enums import MemoryType
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.combiners.combiner_values import PartialsReader
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_combine_many
 from fuser.lowering.combiners.welford import CommonCountCombine, welford_combine
 from fuser.lowering.combiners.welford_combine_many import welford_combine_many
-from fuser.lowering.parallel_axes import ParallelAxes, is_one
+from fuser.lowering.parallel_axes import ParallelAxes
 
 
 class PartialCombiner:
-    """Statements that join partials; `axes` gives names."""
+    """Statements that move and join partials; `axes` gives names."""
 
     def __init__(self, axes: ParallelAxes) -> None:
         self.axes = axes
@@ -28,7 +29,7 @@ class PartialCombiner:
     def elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         """`make(e)` for every element of the partials."""
         count = r.partials[0].size
-        if is_one(count):
+        if count is ONE:
             return make(ZERO)
         e = self.axes.symbol("e", count)
         return [For(e, ZERO, count, ONE, tuple(make(e)), unroll=True)]
@@ -38,6 +39,18 @@ class PartialCombiner:
         wide = [i for i in range(len(r.partials)) if not is_common(r, i)]
         common = [s for i in range(len(r.partials)) if i not in wide for s in make(i, ZERO)]
         return [*common, *self.elements(r, lambda e: [s for i in wide for s in make(i, e)])]
+
+    def load(self, r: Reduce, value: Callable[[int, Int], Value]) -> list[Stmt]:
+        """Set element e of every partial i to `value(i, e)`."""
+        return self.each(r, lambda i, e: [Store(r.partials[i], e, value(i, e))])
+
+    def clear(self, r: Reduce) -> list[Stmt]:
+        """Set every partial to its identity."""
+        return self.each(r, lambda i, e: [Store(r.partials[i], e, r.identity[i], Role.initialise)])
+
+    def store(self, r: Reduce, at: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
+        """Store element e of every partial i at `at(i, e)`: a buffer and the index in it."""
+        return self.each(r, lambda i, e: [Store(*at(i, e), Load(r.partials[i], e))])
 
     def combine_each(self, r: Reduce, other: Callable[[int, Int], Value]) -> list[Stmt]:
         """Join `other(i, e)` to every element e of every partial i."""
@@ -64,11 +77,18 @@ class PartialCombiner:
             return self.elements(r, lambda e: self._by_pairs(r, e, lambda k: others(0, e, k), number.value))
         k = parts.index()
 
-        def first(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, others(i, e, ZERO))]
-
         rest = self.combine_each(r, lambda i, e: others(i, e, k))
-        return [*self.each(r, first), parts.loop(k, rest, ONE)]
+        return [*self.load(r, lambda i, e: others(i, e, ZERO)), parts.loop(k, rest, ONE)]
+
+    def shared(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
+        """Shared memory for `size` threads' values of every partial."""
+        number = self.axes.number()
+        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
+
+    def own(self, r: Reduce) -> tuple[Buffer, ...]:
+        """Registers for one element of every partial."""
+        number = self.axes.number()
+        return tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
 
     def _by_pairs(self, r: Reduce, at: Int, read: Callable[[Int], Value], number: int) -> list[Stmt]:
         """Set element `at` to what `number` values have together.

@@ -27,7 +27,7 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.lowering.context import is_argument, is_derived_from
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_state import Nest, is_one
+from fuser.lowering.loop_nests.nest_state import Nest
 from fuser.lowering.loop_nests.nest_statements import NestStatements
 
 # Stands for the index of a loop where it only matters that there is one.
@@ -194,7 +194,7 @@ class NestBuilder(NestStatements):
             indices[group] = lane
             self._unrolled.add(lane)
             return self._body(node, depth + 1, Nest(indices, nest.serial, (lane, extent.value)))
-        if is_one(extent) or group.is_broadcast:
+        if extent is ONE or group.is_broadcast:
             # All of a broadcast that nothing resolves is one element, whatever it was split into.
             indices[group] = ZERO
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))

@@ -23,14 +23,14 @@ def operand_indices(
     expr: Resize | Gather,
     indexer: Indexer,
     gathered: Int | None,
-    lane: Symbol | None = None,
-    width: int = 1,
+    vector: tuple[Symbol, int] | None = None,
 ) -> dict[Group, Int]:
     """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim.
 
-    `lane`: of a vector of `width` elements. Raises SchedulingError where one would lie across two pieces.
+    `vector`: index and number of the elements of one. Raises SchedulingError where it would lie across two pieces.
     """
     source = expr.input
+    lane, width = vector or (None, 1)
     found: dict[Group, Int] = {}
     # Nothing is read for an empty result, from wherever that would be.
     is_empty = any(d.extent is ZERO for d in expr.output.visible)
@@ -93,15 +93,15 @@ def window_tests(
     indexer: Indexer,
     claim: Callable[[Int, Int], None],
     test: Callable[[Int, Int], Cond],
-    lane: Symbol | None = None,
-    width: int = 1,
+    vector: tuple[Symbol, int] | None = None,
 ) -> list[Cond]:
-    """begin <= index < end for every dim where that is not sure; with `lane`, for the first of `width` elements.
+    """begin <= index < end for every dim where that is not sure; of a `vector`, for its first element.
 
     `claim` is told of left < right where that is sure, `test` makes the test of left < right. Raises SchedulingError where a
     vector would lie across an edge.
     """
     tests: list[Cond] = []
+    lane, width = vector or (None, 1)
     for window, d in zip(expr.windows, expr.output.produced, strict=True):
         index = result_index(context, expr.output, d, indexer)
         first = index if lane is None else index.substitute({lane: ZERO})

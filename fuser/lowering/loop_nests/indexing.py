@@ -79,7 +79,7 @@ class Indexer:
         known = self._known.get(group)
         if known is not None:
             return known
-        if group.extent.is_const and group.extent.value == 1:
+        if group.extent is ONE:
             self._known[group] = ZERO
             return ZERO
         if group in self._known or group in visiting:

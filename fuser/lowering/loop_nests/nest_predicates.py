@@ -15,7 +15,6 @@ from fuser.ir.fusion.iteration_graph import Group, GroupMerge, GroupSplit, Group
 from fuser.ir.integers.integers import (
     ONE,
     ZERO,
-    Compare,
     Cond,
     Int,
     Symbol,
@@ -32,7 +31,8 @@ from fuser.ir.ops.enums import THREAD_TYPES, ParallelType
 from fuser.lowering.context import TensorLayout, is_shared_by, stored_axes
 from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_state import NestState, is_one
+from fuser.lowering.loop_nests.nest_state import NestState
+from fuser.lowering.predicates.hoisted_tests import holds_for_larger, holds_for_smaller, step_of_test
 
 
 class NestPredicates(NestState):
@@ -165,7 +165,7 @@ class NestPredicates(NestState):
             parent = split.source.origin
             implied = isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source
             # The index of the whole takes 0 for an outer part of extent 1: it says nothing about that part's padding.
-            if implied and isinstance(parent, GroupSplit) and not is_one(split.source.extent):
+            if implied and isinstance(parent, GroupSplit) and split.source.extent is not ONE:
                 # outer * f + inner < E implies outer < ceil(E / f)
                 whole = indexer.index(parent.source)
                 assert whole is not None
@@ -216,7 +216,7 @@ class NestPredicates(NestState):
         conds: list[Cond] = []
         for p in THREAD_TYPES:
             size = self.context.sizes.get(p)
-            if size is None or is_one(size) or p in spread or not is_shared_by(memory, p):
+            if size is None or size is ONE or p in spread or not is_shared_by(memory, p):
                 continue
             if p.is_grid and self._is_last_block_only(leader, p):
                 continue
@@ -231,24 +231,20 @@ class NestPredicates(NestState):
 
 def strongest_test(test: Cond, index: Symbol, count: int) -> Cond:
     """A test that holds for all values of `index` below `count` if it holds: the test at the first or the last of them."""
-    if isinstance(test, Compare) and test.kind == ">=":
-        step = test.operand.substitute({index: index + 1}) - test.operand
-        if step.lo is not None and step.lo >= 0:
-            return test.substitute({index: 0})
-        if step.hi is not None and step.hi <= 0:
-            return test.substitute({index: count - 1})
+    if holds_for_larger(test, index):
+        return test.substitute({index: 0})
+    if holds_for_smaller(test, index):
+        return test.substitute({index: count - 1})
     return all_of(*(test.substitute({index: k}) for k in range(count)))
 
 
 def weakest_test(test: Cond, index: Symbol, count: int) -> Cond | None:
     """A test that holds if the test holds for any value of `index` below `count`, which are those up to some, or from some on;
     None where that is not known. If the easiest of both kinds hold, and an extent lies between, so does some value."""
-    if not isinstance(test, Compare) or test.kind != ">=":
-        return None
-    step = test.operand.substitute({index: index + 1}) - test.operand
-    if step.is_const and step.value == 1:
+    step = step_of_test(test, index)
+    if step is ONE:
         return test.substitute({index: count - 1})
-    if step.is_const and step.value == -1:
+    if step is const(-1):
         return test.substitute({index: 0})
     return None
 

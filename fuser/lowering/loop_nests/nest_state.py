@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.fusion.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.fusion.iteration_graph import Group, GroupSplit
-from fuser.ir.integers.integers import Cond, Int, Symbol, equal, symbol
+from fuser.ir.integers.integers import ONE, Cond, Int, Symbol, equal, symbol
 from fuser.ir.kernel.kernel import Buffer
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
@@ -172,7 +172,7 @@ class NestState:
             for p in among
             if (p in self.builder.cluster) is in_cluster
             and any(a.is_reduction and state.parallel_type(a) is p for a in state.loop)
-            and not is_one(sizes[p])
+            and sizes[p] is not ONE
         )
 
     def _cluster_types(self, leader: str) -> tuple[ParallelType, ...]:
@@ -222,8 +222,3 @@ class NestState:
     def _promoted_writes(self, t: Tensor) -> bool:
         """Whether a tensor stored by its own dims is computed along wider ones, where only the first worker writes."""
         return is_argument(self.context, t.name) and bool(self.sharing.promotions.get(self.leaders[t.name]))
-
-
-def is_one(size: Int) -> bool:
-    """Whether an extent is known to be 1."""
-    return size.is_const and size.value == 1

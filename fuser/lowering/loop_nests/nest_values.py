@@ -50,7 +50,6 @@ from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.context import TensorLayout, global_layout, is_shared_by, row_major_axes
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates
-from fuser.lowering.loop_nests.nest_state import is_one
 
 # What other blocks wrote must come from the cache that all share: a processor's own may hold the line as it was.
 LEVEL_2 = CacheOp["global"]
@@ -116,7 +115,7 @@ class NestValues(NestPredicates):
                 continue
             if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:
                 held.add(p)
-            elif is_one(self.context.sizes.get(p, ONE)):
+            elif self.context.sizes.get(p, ONE) is ONE:
                 # The only thread there is holds whatever is read.
                 held.add(p)
             elif not is_shared_by(memory, p):
@@ -131,7 +130,7 @@ class NestValues(NestPredicates):
         # Workers that do not hold elements of their own read what the first of them wrote.
         if self._promoted_writes(t):
             held.clear()
-        others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and not is_one(size)} - held
+        others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and size is not ONE} - held
         private = not any(p.is_block for p in others)
         self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
         crosses = any(p.is_grid and not self._is_last_block_only(leader, p) for p in others)

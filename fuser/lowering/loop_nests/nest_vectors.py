@@ -63,20 +63,21 @@ class NestVectors(NestStorage):
     """Displaced reads and vector moves."""
 
     def _displaced(
-        self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None, width: int = 1
+        self, expr: Resize | Gather, indexer: Indexer, vector: tuple[Symbol, int] | None
     ) -> tuple[list[Stmt], Indexer]:
         """What must come before a slice, pad or gather, and the indices of its operand: those of the loops if it moves nothing.
 
-        A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
+        A vector has one gathered index. Raises SchedulingError if its elements have their own.
         """
         if isinstance(expr, Resize):
             if not any(True for _ in displaced_dims(expr, expr.input, expr.output)):
                 return [], indexer
-            return [], self._operand_indexer(operand_indices(self.context, expr, indexer, None, lane, width), indexer)
+            return [], self._operand_indexer(operand_indices(self.context, expr, indexer, None, vector), indexer)
         index = self._read(expr.index, indexer)
         if not isinstance(index, Load):
             raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
-        if lane is not None:
+        if vector is not None:
+            lane, _ = vector
             own = [result_index(self.context, expr.index, d, indexer) for d in expr.index.visible]
             if any(lane in i.symbols for i in own):
                 raise SchedulingError(
@@ -91,7 +92,7 @@ class NestVectors(NestStorage):
             before = [Allocate(held), Store(held, ZERO, index)]
             index = Load(held, ZERO)
         before.append(LoadIndex(found, index.buffer, index.index, GivenIndex(expr.dim, expr.output.location)))
-        return before, self._operand_indexer(operand_indices(self.context, expr, indexer, found, lane, width), indexer)
+        return before, self._operand_indexer(operand_indices(self.context, expr, indexer, found, vector), indexer)
 
     def _windowed(
         self,
@@ -100,7 +101,7 @@ class NestVectors(NestStorage):
         targets: Sequence[Int],
         buffer: Buffer,
         indexer: Indexer,
-        lane: Symbol | None = None,
+        vector: tuple[Symbol, int] | None = None,
     ) -> list[Stmt]:
         """`move` where the windows of a resize hold; its fill at the `targets` elsewhere."""
         if isinstance(expr, Gather) or expr.fill is None:
@@ -112,8 +113,7 @@ class NestVectors(NestStorage):
             indexer,
             lambda low, high: self._claim(f"dropped {what}", low, "<", high),
             lambda low, high: self._test(what, low, high),
-            lane,
-            len(targets),
+            vector,
         )
         if not tests:
             return [move]
@@ -148,7 +148,7 @@ class NestVectors(NestStorage):
         source = self._target(source_tensor)
         before, source_indexer = list[Stmt](), indexer
         if isinstance(expr, (Resize, Gather)):
-            before, source_indexer = self._displaced(expr, indexer, lane, width)
+            before, source_indexer = self._displaced(expr, indexer, nest.vector)
         crosses = self._crosses_blocks(source_tensor, source_indexer)
         may_cut = self.context.state(t.name).misaligned and _reads_everywhere(expr)
         starts: list[Int] = []
@@ -200,17 +200,17 @@ class NestVectors(NestStorage):
                 # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
                 alike = self._cut_vectors(leader, *moved, nest, stmts, copied)
                 if alike is None:
-                    alike = self._predicated(stmts, self._tests_of_vectors(leader, nest))
+                    alike = self._predicated(stmts, self._tests_of_elements(leader, nest)[1])
                 cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
-                cut = self._predicated(whole, self._tests_of_vectors(leader, nest))
+                cut = self._predicated(whole, self._tests_of_elements(leader, nest)[1])
             if cut is not None:
                 return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
         else:
             self._check_whole_vectors(t, loops, indexer, lane, width)
         if isinstance(expr, (Resize, Gather)):
             targets = [starts[0] + v for v in range(width)]
-            stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
+            stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, nest.vector)
         return _tested_at_once(self._guarded(stmts, at_zero, loops, leader, target))
 
     def _misalignment(self, tensor: Tensor, buffer: Buffer, start: Int, width: int, nbytes: int) -> str:
@@ -247,9 +247,7 @@ class NestVectors(NestStorage):
         other, of `copied` asynchronously; None if one test decides for all of them, and `whole` does."""
         assert nest.vector is not None
         lane, width = nest.vector
-        loops = self.context.loops(leader)
-        tests = self._predicate_list(leader, loops, self._indexer(nest.indices))
-        own = [test for test in tests if lane in test.symbols]
+        own, others = self._tests_of_elements(leader, nest)
         if whole and not own:
             return None
         element = self._new_symbol(const(width), "v")
@@ -262,7 +260,7 @@ class NestVectors(NestStorage):
         )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
         stmts, unroll = self._predicated(move, inside), True
-        if target[0].is_shared and copied is None and own == tests and inside is not all_of():
+        if target[0].is_shared and copied is None and others is all_of() and inside is not all_of():
             # A place in shared memory is filled whole: it is read in one access, whatever of it lies in a row. Rows together
             # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003, Float weights).
             self._filled.add(target[0])
@@ -274,7 +272,7 @@ class NestVectors(NestStorage):
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
-        return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
+        return self._predicated([single], others)
 
     def _is_only_read(self, tensor: Tensor, source: TensorLayout) -> bool:
         """Whether a tensor is an input that the kernel does not write."""
@@ -291,8 +289,7 @@ class NestVectors(NestStorage):
         """
         assert nest.vector is not None
         lane, width = nest.vector
-        tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
-        own = [test for test in tests if lane in test.symbols]
+        own, others = self._tests_of_elements(leader, nest)
         easiest = [e for e in (weakest_test(test, lane, width) for test in own) if e is not None]
         # A row that is shorter than a vector has no whole one.
         if not own or len(easiest) < len(own) or all_of(*(strongest_test(test, lane, width) for test in own)) is FALSE:
@@ -306,7 +303,6 @@ class NestVectors(NestStorage):
                 read = AsyncCopy(move.dst, move.dst_index, move.src, move.src_index, width, move.cache, cut=True)
             case _:
                 return None
-        others = all_of(*(test for test in tests if lane not in test.symbols))
         orelse: tuple[Stmt, ...] = ()
         if move.dst.is_shared and others is all_of():
             # A place in shared memory is filled whole: stages read it in one access, whatever of it lies in a row.
@@ -318,12 +314,13 @@ class NestVectors(NestStorage):
             orelse = (For(element, ZERO, const(width), ONE, (fill,), unroll=True),)
         return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
 
-    def _tests_of_vectors(self, leader: str, nest: Nest) -> Cond:
-        """The tests that do not tell the elements of a vector apart."""
+    def _tests_of_elements(self, leader: str, nest: Nest) -> tuple[list[Cond], Cond]:
+        """The tests that tell the elements of a vector apart, and the others as one."""
         assert nest.vector is not None
         lane, _ = nest.vector
         tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
-        return all_of(*(test for test in tests if lane not in test.symbols))
+        own = [test for test in tests if lane in test.symbols]
+        return own, all_of(*(test for test in tests if lane not in test.symbols))
 
     def _check_whole_vectors(
         self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int

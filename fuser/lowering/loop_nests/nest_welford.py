@@ -21,7 +21,7 @@ from fuser.lowering.combiners.exp_sum import MAX_GROUP
 from fuser.lowering.combiners.shifted_sums import add_deviation, centre, settle_deviations
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_state import Accumulator, Nest, is_one
+from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_values import NestValues
 
 MAX_REGISTER_ELEMENTS = 4096
@@ -149,7 +149,7 @@ class NestWelford(NestValues):
                 continue
             if p in THREAD_TYPES:
                 indices[group] = ZERO if group.is_broadcast else self.context.thread_index(p)
-            elif is_one(group.extent) or (axis.is_reduction and group.is_broadcast):
+            elif group.extent is ONE or (axis.is_reduction and group.is_broadcast):
                 indices[group] = ZERO
             else:
                 i = self._new_symbol(group.extent)
@@ -197,7 +197,7 @@ class NestWelford(NestValues):
         state = self.context.state(leader)
         for axis, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True):
             made, origin = axis.definition, group.origin
-            if axis.is_reduction or is_one(group.extent) or state.parallel_type(axis) in THREAD_TYPES:
+            if axis.is_reduction or group.extent is ONE or state.parallel_type(axis) in THREAD_TYPES:
                 continue
             while isinstance(made, Split) and isinstance(origin, GroupSplit):
                 if made.source.is_reduction and not origin.divides:
@@ -211,7 +211,7 @@ class NestWelford(NestValues):
         return [
             (a.is_reduction, group)
             for a, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True)
-            if not group.is_broadcast and not is_one(group.extent) and state.parallel_type(a) not in THREAD_TYPES
+            if not group.is_broadcast and group.extent is not ONE and state.parallel_type(a) not in THREAD_TYPES
         ]
 
     def _over(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fuser.errors import SchedulingError
 from fuser.ir.fusion.fusion import Scan as ScanExpr
 from fuser.ir.fusion.iteration_graph import Group
-from fuser.ir.integers.integers import Int, const
+from fuser.ir.integers.integers import ONE, Int, const
 from fuser.ir.kernel.kernel import Axes, Buffer, Literal, Scan
 from fuser.ir.ops.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.ops.op_table import SCANS
@@ -73,7 +73,7 @@ def plan_scan(context: LoweringContext, expr: ScanExpr) -> ScanNest:
         """Loops from `first` on whose elements a thread holds apart."""
         return [
             k for k in range(first, len(loops)) if types[k] not in THREAD_TYPES and not loops[k].is_broadcast
-            and not (loops[k].extent.is_const and loops[k].extent.value == 1)
+            and loops[k].extent is not ONE
         ]  # fmt: skip
 
     threads = [k for k in positions if types[k].is_block]

@@ -1,6 +1,6 @@
 """Passes that decide in which memory values are, and when they are loaded.
 
-Imports of lowering/: context.py, kernel_rewrites.py.
+Imports of lowering/: context.py, kernel_rewrites.py, parallel_axes.py.
 
     prefetch_loads.py     loads of the next iteration into registers while this one computes
     partial_residency.py  what some iterations load stays on chip for a loop that goes over the same data backwards

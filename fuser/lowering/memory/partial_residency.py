@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, const, less
+from fuser.ir.integers.integers import ZERO, Cond, Int, Symbol, const, less
 from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
@@ -29,9 +29,10 @@ from fuser.ir.kernel.kernel import (
     walk,
 )
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.ops.enums import BLOCK_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.ops.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.schedule.scheduled_fusion import KeptIterations
 from fuser.lowering.kernel_rewrites import map_body
+from fuser.lowering.parallel_axes import ParallelAxes
 
 
 def partial_residency(
@@ -60,12 +61,8 @@ class _PartialResidency:
     ) -> None:
         self.body = body
         self.wanted = wanted
-        active = [p for p in BLOCK_TYPES if p in sizes]
-        self.thread: Int = ZERO
-        self.block: Int = ONE
-        for p in reversed(active):
-            self.thread = self.thread * sizes[p] + threads[p]
-            self.block = self.block * sizes[p]
+        axes = ParallelAxes(threads, sizes)
+        self.thread, self.block = axes.thread, axes.block_threads
 
     def rewrite_body(self, thread_private: set[str]) -> tuple[Stmt, ...]:
         """The body with what is wanted."""

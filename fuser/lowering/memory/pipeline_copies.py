@@ -39,10 +39,11 @@ from fuser.ir.kernel.kernel import (
     Stmt,
     Store,
     VectorMove,
+    map_child_bodies,
     walk,
 )
 from fuser.ir.kernel.kernel_accesses import stmt_reads
-from fuser.lowering.kernel_rewrites import map_body, substitute_buffers, substitute_symbols
+from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_buffers, substitute_symbols
 from fuser.lowering.memory.copy_groups import (
     count_copy_groups,
     filled_by,
@@ -130,7 +131,7 @@ class _Waits:
                 if pending:
                     out.append(AsyncWait(0))
                     pending = []
-                out.append(self._inside(stmt))
+                out.append(map_child_bodies(stmt, self.rewrite_body))
                 continue
             needed = max((k for k, group in enumerate(pending) if group & (reads | fills)), default=-1)
             if needed >= 0:
@@ -145,15 +146,6 @@ class _Waits:
         if pending:
             out.append(AsyncWait(0))
         return tuple(out)
-
-    def _inside(self, stmt: Stmt) -> Stmt:
-        match stmt:
-            case For():
-                return replace(stmt, body=self.rewrite_body(stmt.body))
-            case If():
-                return If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
-            case _:
-                return stmt
 
     def _fills(self, stmt: Stmt) -> frozenset[Buffer]:
         return frozenset(s.dst for s in walk((stmt,)) if isinstance(s, AsyncCopy) and s.dst in self.tracked)
@@ -175,20 +167,7 @@ class _CopyPipeliner:
 
     def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list with its loops rewritten."""
-        if not self.wanted:
-            return tuple(stmts)
-        result: list[Stmt] = []
-        for stmt in stmts:
-            match stmt:
-                case For():
-                    result += self._loop(stmt)
-                case If():
-                    result.append(
-                        If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
-                    )
-                case _:
-                    result.append(stmt)
-        return tuple(result)
+        return map_loops(stmts, self._loop) if self.wanted else tuple(stmts)
 
     def _loop(self, loop: For) -> list[Stmt]:
         declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}

@@ -21,7 +21,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.integers.integers import Int, less, prove_less
 from fuser.ir.kernel.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
-from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
+from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_symbols
 
 
 def prefetch_loads(
@@ -57,18 +57,7 @@ class _Prefetcher:
 
     def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list with its loops rewritten."""
-        result: list[Stmt] = []
-        for stmt in stmts:
-            match stmt:
-                case For():
-                    result += self._loop(stmt)
-                case If():
-                    result.append(
-                        If(stmt.condition, self.rewrite_body(stmt.then), self.rewrite_body(stmt.orelse), stmt.role)
-                    )
-                case _:
-                    result.append(stmt)
-        return tuple(result)
+        return map_loops(stmts, self._loop)
 
     def _loop(self, loop: For) -> list[Stmt]:
         filled = [self._filled(stmt) for stmt in loop.body]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from fuser.ir.integers.integers import TRUE, Compare, Cond, Symbol, all_of, conjuncts, const
+from fuser.ir.integers.integers import TRUE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
 from fuser.ir.integers.proofs import Claim, ProofLog
 from fuser.ir.kernel.kernel import If, Role, Stmt, walk
 from fuser.lowering.kernel_rewrites import map_body
@@ -12,10 +12,21 @@ from fuser.lowering.kernel_rewrites import map_body
 
 def holds_for_smaller(condition: Cond, index: Symbol) -> bool:
     """Whether a test that holds at some value of `index` is known to hold at all smaller ones."""
+    step = step_of_test(condition, index)
+    return step is not None and step.hi is not None and step.hi <= 0
+
+
+def holds_for_larger(condition: Cond, index: Symbol) -> bool:
+    """Whether a test that holds at some value of `index` is known to hold at all larger ones."""
+    step = step_of_test(condition, index)
+    return step is not None and step.lo is not None and step.lo >= 0
+
+
+def step_of_test(condition: Cond, index: Symbol) -> Int | None:
+    """By how much the operand of a test `operand >= 0` grows from one value of `index` to the next; None for other tests."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
-        return False
-    step = condition.operand.substitute({index: index + 1}) - condition.operand
-    return step.hi is not None and step.hi <= 0
+        return None
+    return condition.operand.substitute({index: index + 1}) - condition.operand
 
 
 def predicate_parts(body: tuple[Stmt, ...]) -> Iterator[Cond]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, walk
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, map_child_bodies, walk
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
 _MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitch)
@@ -23,20 +23,8 @@ _MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitc
 
 def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Merge equal neighbouring tests, declarations moved in front of them."""
-    return tuple(_merge(body))
-
-
-def _merge(body: Sequence[Stmt]) -> list[Stmt]:
-    return _joined([_with_merged_bodies(s) for s in body])
-
-
-def _with_merged_bodies(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, For):
-        inside = tuple(_merge(stmt.body))
-        return _tested_once(replace(stmt, body=inside))
-    if isinstance(stmt, If):
-        return If(stmt.condition, tuple(_merge(stmt.then)), tuple(_merge(stmt.orelse)), stmt.role)
-    return stmt
+    merged = [map_child_bodies(s, merge_predicates) for s in body]
+    return tuple(_joined([_tested_once(s) if isinstance(s, For) else s for s in merged]))
 
 
 def _joined(body: Sequence[Stmt]) -> list[Stmt]:

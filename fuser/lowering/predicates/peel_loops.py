@@ -16,7 +16,7 @@ from fuser.ir.integers.integers import TRUE, Truth, const, less
 from fuser.ir.integers.proofs import ProofLog
 from fuser.ir.kernel.kernel import For, If, Stmt, walk
 from fuser.ir.kernel.statement_scopes import is_collective
-from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
+from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_symbols
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 
 LEAST_ITERATIONS = 3
@@ -28,19 +28,11 @@ def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[
 
     Loops whose tests are hoisted are left as they are. `proofs` is told that the tests left out hold.
     """
-    out: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case For(unswitch=False):
-                inner = peel_loops(stmt.body, proofs)
-                out += _peeled(replace(stmt, body=inner), proofs)
-            case If():
-                out.append(
-                    If(stmt.condition, peel_loops(stmt.then, proofs), peel_loops(stmt.orelse, proofs), stmt.role)
-                )
-            case _:
-                out.append(stmt)
-    return tuple(out)
+
+    def rewrite(loop: For) -> list[Stmt]:
+        return [loop] if loop.unswitch else _peeled(replace(loop, body=peel_loops(loop.body, proofs)), proofs)
+
+    return map_loops(body, rewrite)
 
 
 def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:

@@ -23,7 +23,20 @@ from dataclasses import replace
 
 from fuser.ir.fusion.op_instructions import op_instructions
 from fuser.ir.integers.integers import Symbol
-from fuser.ir.kernel.kernel import Allocate, Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    For,
+    If,
+    Role,
+    Stmt,
+    Store,
+    Value,
+    map_child_bodies,
+    value_operands,
+    walk,
+)
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
 WORTH = 16
@@ -80,16 +93,8 @@ class _Sink:
         return tuple(self._inside(s, counters) for s in stmts)
 
     def _inside(self, stmt: Stmt, counters: Set[Symbol]) -> Stmt:
-        match stmt:
-            case For():
-                own = {stmt.symbol} if stmt.unroll else set[Symbol]()
-                body = self.sunk(stmt.body, counters | own)
-                return stmt if body == stmt.body else replace(stmt, body=body)
-            case If():
-                then, orelse = self.sunk(stmt.then, counters), self.sunk(stmt.orelse, counters)
-                return stmt if (then, orelse) == (stmt.then, stmt.orelse) else replace(stmt, then=then, orelse=orelse)
-            case _:
-                return stmt
+        inside = counters | {stmt.symbol} if isinstance(stmt, For) and stmt.unroll else counters
+        return map_child_bodies(stmt, lambda body: self.sunk(body, inside))
 
     def _movable(self, stmts: Sequence[Stmt], at: int, is_then: bool) -> list[Store]:
         """Statements before the test at a place that nothing but one of its branches needs, in order."""

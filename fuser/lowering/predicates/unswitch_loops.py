@@ -19,26 +19,20 @@ from fuser.ir.integers.integers import FALSE, Compare, Cond, Int, Symbol, all_of
 from fuser.ir.integers.proofs import ProofLog
 from fuser.ir.kernel.kernel import For, If, Role, Stmt, walk
 from fuser.ir.kernel.statement_scopes import is_collective
-from fuser.lowering.kernel_rewrites import map_body
-from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests
+from fuser.lowering.kernel_rewrites import map_body, map_loops
+from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_larger, holds_for_smaller, log_implied_tests
 
 _MOST_ITERATIONS = 64
 
 
 def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
     """Hoist the tests of every outermost loop that asks for it. `proofs` is told that each hoisted test implies its own."""
-    out: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case For():
-                each = replace(stmt, body=unswitch_loops(stmt.body, proofs), unswitch=False)
-                out.append(_unswitch(_cleared(stmt), each, proofs) if stmt.unswitch else each)
-            case If():
-                then, orelse = unswitch_loops(stmt.then, proofs), unswitch_loops(stmt.orelse, proofs)
-                out.append(If(stmt.condition, then, orelse, stmt.role))
-            case _:
-                out.append(stmt)
-    return tuple(out)
+
+    def rewrite(loop: For) -> list[Stmt]:
+        each = replace(loop, body=unswitch_loops(loop.body, proofs), unswitch=False)
+        return [_unswitch(_cleared(loop), each, proofs) if loop.unswitch else each]
+
+    return map_loops(body, rewrite)
 
 
 def _cleared(loop: For) -> For:
@@ -92,7 +86,7 @@ def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
             return None
         if holds_for_smaller(condition, s):
             values[s] = loop.stop - 1
-        elif _is_suffix(condition, s):
+        elif holds_for_larger(condition, s):
             values[s] = loop.start
         else:
             worst = _worst_iteration(condition, loop)
@@ -119,8 +113,3 @@ def _worst_iteration(condition: Compare, loop: For) -> Int | None:
         if apart.value < least:
             least, worst = apart.value, const(k)
     return worst
-
-
-def _is_suffix(condition: Compare, index: Symbol) -> bool:
-    step = condition.operand.substitute({index: index + 1}) - condition.operand
-    return step.lo is not None and step.lo >= 0

@@ -9,9 +9,14 @@ from benchmarks.compile_case import compile_case
 from benchmarks.sweep_cases import sweep_cases
 from fuser.codegen.generate import generate_cuda
 from fuser.ir.fusion.fusion_builder import FusionBuilder
-from fuser.ir.kernel.kernel import Shuffle
+from fuser.ir.integers.integers import ONE, ZERO, const
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Buffer, Literal, Reduce, Shuffle
 from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
+from fuser.lowering.combiners.combine_partials import PartialCombiner
+from fuser.lowering.parallel_axes import ParallelAxes
 from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL
 from tests.judging.harness import Lowered, run
 from tests.lowering.collectives.row_sums import count, row_sum
@@ -29,6 +34,17 @@ def test_sums_of_lanes_have_names_of_their_own(shape: str) -> None:
     """Loop nests number names, too, and finish such sums as well: a kernel whose names meet is refused."""
     (case,) = [c for c in sweep_cases() if c.name == f"cross_entropy_f64_{shape}"]
     compile_case(case, with_cubin=False)
+
+
+@pytest.mark.parametrize("combine", ["add", "exp_sum", "welford"])
+def test_one_lane_has_nothing_to_join(combine: str) -> None:
+    names = {"add": ("t",), "exp_sum": ("m", "s"), "welford": ("mean", "m2", "n")}[combine]
+    partials = tuple(Buffer(n, DataType.Float, MemoryType.local, const(4)) for n in names)
+    identity = tuple(Literal(0.0, DataType.Float) for _ in names)
+    r = Reduce(partials, combine, identity, (ParallelType.block_x,), (), False, ZERO, ONE, "t")
+    axes = ParallelAxes({ParallelType.block_x: THREAD_SYMBOLS[ParallelType.block_x]}, {ParallelType.block_x: const(64)})
+    assert warp_all_reduce(PartialCombiner(axes), r, 8, 8) == []
+    assert warp_all_reduce(PartialCombiner(axes), r, 16, 8)
 
 
 def moments_of_rows(threads: int) -> ScheduleBuilder:
