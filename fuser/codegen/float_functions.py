@@ -15,28 +15,22 @@ change what the bounds were shown for.
 
 from __future__ import annotations
 
+
+def _instruction(name: str, ptx: str) -> str:
+    """A device function that is one instruction of a Float."""
+    return f"""
+INLINE float {name}(float x) {{
+  float r;
+  asm("{ptx} %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}}
+"""
+
+
 _EXP2_AND_RECIPROCAL = {
-    "fuser_exp2_approx": """
-INLINE float fuser_exp2_approx(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-""",
-    "fuser_reciprocal_approx": """
-INLINE float fuser_reciprocal_approx(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-""",
-    "fuser_rsqrt_approx": """
-INLINE float fuser_rsqrt_approx(float x) {
-  float r;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-""",
+    "fuser_exp2_approx": _instruction("fuser_exp2_approx", "ex2.approx.ftz.f32"),
+    "fuser_reciprocal_approx": _instruction("fuser_reciprocal_approx", "rcp.approx.ftz.f32"),
+    "fuser_rsqrt_approx": _instruction("fuser_rsqrt_approx", "rsqrt.approx.ftz.f32"),
     # exp(x) = p * scale. scale is 2**n with n = x * log2(e) rounded and limited to [-126, 126]: what is beyond stays in
     # p, so the product rounds once where exp(x) is subnormal, and overflows where it does. log2(e) in two parts keeps
     # the difference x * log2(e) - n exact to 2**-26.
@@ -59,13 +53,7 @@ INLINE float fuser_exp(float x) {
 }
 
 _LOGARITHMS = {
-    "fuser_log2_approx": """
-INLINE float fuser_log2_approx(float x) {
-  float r;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-""",
+    "fuser_log2_approx": _instruction("fuser_log2_approx", "lg2.approx.ftz.f32"),
     # m + e log(2), 1 + x = 2**e (1 + m), -1/4 <= m < 1/2: log1p(m) = m - m**2 / 2 + m**3 P(m), P within 0.1 * 2**-24 of it.
     # The scale is that of 1 + x rounded toward zero. Signs are such that -0 gives -0. Where no number is the logarithm, the
     # approximate one tells: -infinity, infinity, nan.
@@ -252,13 +240,7 @@ INLINE float fuser_near_reciprocal(float x) {
 }
 """,
     # Relative error below 2**-23, subnormal numbers included.
-    "fuser_near_sqrt": """
-INLINE float fuser_near_sqrt(float x) {
-  float r;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-""",
+    "fuser_near_sqrt": _instruction("fuser_near_sqrt", "sqrt.approx.f32"),
 }
 
 # For results that are rounded to 16 bits in the end (`ir/ops/approximate_ops.py`). x * log2(e) is rounded once and its

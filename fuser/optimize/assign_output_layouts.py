@@ -14,17 +14,14 @@ from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
     Expr,
-    ExtentOp,
     Fusion,
-    Output,
     Pointwise,
-    ScalarOp,
     Tensor,
-    map_expr,
     memory_order,
     row_major_order,
 )
 from fuser.ir.fusion.output_layout import gives_order, output_stride_orders
+from fuser.optimize.replace_exprs import replace_exprs
 
 
 def assign_output_layouts(fusion: Fusion) -> Fusion:
@@ -55,13 +52,4 @@ def with_stride_orders(fusion: Fusion, orders: Mapping[Tensor, tuple[int, ...]])
         )
     if not changed:
         return fusion
-    exprs: list[Expr] = []
-    for e in fusion.exprs:
-        if isinstance(e, ExtentOp):
-            exprs.append(ExtentOp(changed.get(e.tensor, e.tensor), e.dim, e.output))
-        elif isinstance(e, ScalarOp):
-            exprs.append(e)
-        else:
-            exprs.append(map_expr(e, changed))
-    outputs = tuple(Output(changed.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
-    return Fusion(fusion.inputs, tuple(exprs), outputs, fusion.constraints, fusion.extent_scalars)
+    return replace_exprs(fusion, changed, lambda _, made: (made,))

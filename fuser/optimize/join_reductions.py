@@ -10,58 +10,46 @@ rounded between.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
     Expr,
-    ExtentOp,
     Fusion,
     IterDomain,
     IterKind,
-    Output,
     Reduction,
-    ScalarOp,
     Tensor,
-    map_expr,
+    TensorExpr,
     tensor_inputs,
 )
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.optimize.nest_reductions import nest_reductions
 from fuser.optimize.remove_dead_code import remove_dead_code
+from fuser.optimize.replace_exprs import replace_exprs
 
 
 def join_reductions(fusion: Fusion) -> Fusion:
     """The same outputs, with one reduction in place of two of the same kind, the second of what the first one leaves."""
     read = [*fusion.output_tensors, *(t for e in fusion.tensor_exprs for t in tensor_inputs(e))]
     readers = Counter(t.name for t in read)
-    exprs: list[Expr] = []
     replaced: dict[Tensor, Tensor] = {}
     first: dict[Tensor, Reduction] = {}
-    for expr in fusion.exprs:
-        if isinstance(expr, ScalarOp):
-            exprs.append(expr)
-            continue
-        if isinstance(expr, ExtentOp):
-            exprs.append(ExtentOp(replaced.get(expr.tensor, expr.tensor), expr.dim, expr.output))
-            continue
-        made = map_expr(expr, replaced)
-        inner = first.get(made.input) if isinstance(made, Reduction) else None
-        if (
-            isinstance(made, Reduction)
-            and inner is not None
-            and _is_one(inner, made)
-            and readers[inner.output.name] == 1
-        ):
-            output = _joined(inner, made)
-            replaced[made.output] = output
-            made = Reduction(made.op, inner.input, output)
+
+    def joined_with_first(_: TensorExpr, made: TensorExpr) -> Iterator[Expr]:
         if isinstance(made, Reduction):
+            inner = first.get(made.input)
+            if inner is not None and _is_one(inner, made) and readers[inner.output.name] == 1:
+                output = _joined(inner, made)
+                replaced[made.output] = output
+                made = Reduction(made.op, inner.input, output)
             first[made.output] = made
-        exprs.append(made)
+        yield made
+
+    changed = replace_exprs(fusion, replaced, joined_with_first)
     if not replaced:
         return fusion
-    outputs = tuple(Output(replaced.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
-    joined = remove_dead_code(Fusion(fusion.inputs, tuple(exprs), outputs, fusion.constraints, fusion.extent_scalars))
+    joined = remove_dead_code(changed)
     return joined if nest_reductions(joined) is joined else fusion
 
 

@@ -11,22 +11,21 @@ Stands before `hoist_displaced_reads`, which reads the parts in the frame of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from fuser.ir.fusion.fusion import (
     Expr,
-    ExtentOp,
     Fusion,
     IterDomain,
-    Output,
     Pointwise,
     Reduction,
     Resize,
     Scalar,
-    ScalarOp,
     Tensor,
+    TensorExpr,
     Window,
-    map_expr,
     next_number,
     row_major_order,
     tensor_inputs,
@@ -34,6 +33,7 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.integers.integers import ZERO, Int
 from fuser.ir.ops.reductions import REDUCTIONS
+from fuser.optimize.replace_exprs import replace_exprs
 from fuser.records import record
 
 
@@ -55,27 +55,19 @@ def pad_reductions(fusion: Fusion) -> Fusion:
     padded = {e: w for e, w in wholes.items() if len(spaces[w]) > 1 and _moves(e, w)}
     if not padded:
         return fusion
-    number = next_number(fusion)
-    exprs: list[Expr] = []
+    numbers = count(next_number(fusion), 2)
     replaced: dict[Tensor, Tensor] = {}
-    for expr in fusion.exprs:
-        if isinstance(expr, ScalarOp):
-            exprs.append(expr)
-            continue
-        if isinstance(expr, ExtentOp):
-            exprs.append(ExtentOp(replaced.get(expr.tensor, expr.tensor), expr.dim, expr.output))
-            continue
-        made = map_expr(expr, replaced)
+
+    def padded_first(expr: TensorExpr, made: TensorExpr) -> Iterator[Expr]:
         if isinstance(expr, Reduction) and expr in padded:
             assert isinstance(made, Reduction)
-            pad = _pad(made, padded[expr], number)
-            number += 2
+            pad = _pad(made, padded[expr], next(numbers))
             replaced[expr.output] = _result(expr, padded[expr])
-            exprs.append(pad)
+            yield pad
             made = Reduction(expr.op, pad.output, replaced[expr.output])
-        exprs.append(made)
-    outputs = tuple(Output(replaced.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
-    return Fusion(fusion.inputs, tuple(exprs), outputs, fusion.constraints, fusion.extent_scalars)
+        yield made
+
+    return replace_exprs(fusion, replaced, padded_first)
 
 
 def _whole(fusion: Fusion, expr: Reduction) -> _Whole:

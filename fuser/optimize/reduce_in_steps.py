@@ -25,16 +25,15 @@ from fuser.ir.fusion.fusion import (
     Fusion,
     IterDomain,
     IterKind,
-    Output,
     Pointwise,
     Reducing,
     Reduction,
     Scalar,
     ScalarOp,
     Tensor,
+    TensorExpr,
     Welford,
     has_steps,
-    map_expr,
     next_number,
     row_major_order,
     tensor_outputs,
@@ -43,6 +42,7 @@ from fuser.ir.integers.integers import const
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.optimize.remove_dead_code import remove_dead_code
+from fuser.optimize.replace_exprs import replace_exprs
 
 
 def reduce_in_steps(fusion: Fusion, last: Mapping[str, Collection[int]]) -> Fusion:
@@ -52,17 +52,14 @@ def reduce_in_steps(fusion: Fusion, last: Mapping[str, Collection[int]]) -> Fusi
             reduce no such results stay as they are
     """
     steps = _Steps(fusion)
-    exprs: list[Expr] = []
-    for expr in fusion.exprs:
-        moved = steps.moved(expr)
-        results = tensor_outputs(moved) if isinstance(moved, Reducing) else ()
-        if results and isinstance(moved, Reducing) and has_steps(moved) and results[0].name in last:
-            exprs += steps.of(moved, last[results[0].name])
-        else:
-            exprs.append(moved)
-    outputs = tuple(Output(steps.replaced.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
-    made = Fusion(fusion.inputs, tuple(exprs), outputs, fusion.constraints, fusion.extent_scalars)
-    return remove_dead_code(made)
+
+    def in_steps(_: TensorExpr, moved: TensorExpr) -> Sequence[Expr]:
+        result = tensor_outputs(moved)[0].name
+        if isinstance(moved, Reducing) and has_steps(moved) and result in last:
+            return steps.of(moved, last[result])
+        return (moved,)
+
+    return remove_dead_code(replace_exprs(fusion, steps.replaced, in_steps))
 
 
 class _Steps:
@@ -71,12 +68,6 @@ class _Steps:
     def __init__(self, fusion: Fusion) -> None:
         self._number = next_number(fusion)
         self.replaced: dict[Tensor, Tensor] = {}
-
-    def moved(self, expr: Expr) -> Expr:
-        """An expr of what results are now."""
-        if isinstance(expr, ExtentOp):
-            return ExtentOp(self.replaced.get(expr.tensor, expr.tensor), expr.dim, expr.output)
-        return expr if isinstance(expr, ScalarOp) else map_expr(expr, self.replaced)
 
     def of(self, expr: Reducing, last: Collection[int]) -> list[Expr]:
         """The exprs in place of one; results keep their names."""

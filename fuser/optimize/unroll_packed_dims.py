@@ -12,26 +12,24 @@ Stands before `hoist_displaced_reads`, which reads the parts at the inputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
     Broadcast,
-    ExtentOp,
+    Expr,
     Full,
     Fusion,
     Iota,
     IterDomain,
-    Output,
     Permute,
     Pointwise,
     Reduction,
     Reshape,
-    ScalarOp,
     Squeeze,
     Tensor,
     TensorExpr,
     Window,
-    map_expr,
     next_number,
     tensor_inputs,
     tensor_outputs,
@@ -41,6 +39,7 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.integers.integers import ONE, ZERO, const
 from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.optimize.remove_dead_code import remove_dead_code
+from fuser.optimize.replace_exprs import replace_exprs
 
 MOST = 8
 """Elements of such a dim: values of 4 bits in a word. Each is code of its own."""
@@ -112,21 +111,19 @@ def _unrolled(fusion: Fusion, group: Group) -> Fusion:
     builder = FusionBuilder(is_concrete=True)
     builder.next_number = next_number(fusion)
     replaced: dict[Tensor, Tensor] = {}
-    for expr in fusion.exprs:
-        if isinstance(expr, ScalarOp):
-            builder.exprs.append(expr)
-        elif isinstance(expr, ExtentOp):
-            builder.exprs.append(ExtentOp(replaced.get(expr.tensor, expr.tensor), expr.dim, expr.output))
-        elif isinstance(expr, Reduction) and any(graph.group(d) is group for d in expr.input.visible):
-            made: TensorExpr = map_expr(expr, replaced)
-            assert isinstance(made, Reduction)
-            at = next(k for k, d in enumerate(expr.input.visible) if graph.group(d) is group)
-            replaced[expr.output] = _folded(builder, made, at)
-        else:
-            builder.exprs.append(map_expr(expr, replaced))
-    outputs = tuple(Output(replaced.get(o.tensor, o.tensor), o.alias_of) for o in fusion.outputs)
-    made_fusion = Fusion(fusion.inputs, tuple(builder.exprs), outputs, fusion.constraints, fusion.extent_scalars)
-    return remove_dead_code(made_fusion)
+
+    def folded(expr: TensorExpr, made: TensorExpr) -> Sequence[Expr]:
+        at = None
+        if isinstance(expr, Reduction):
+            at = next((k for k, d in enumerate(expr.input.visible) if graph.group(d) is group), None)
+        if at is None:
+            return (made,)
+        assert isinstance(made, Reduction)
+        begin = len(builder.exprs)
+        replaced[made.output] = _folded(builder, made, at)
+        return builder.exprs[begin:]
+
+    return remove_dead_code(replace_exprs(fusion, replaced, folded))
 
 
 def _folded(builder: FusionBuilder, expr: Reduction, at: int) -> Tensor:

@@ -14,6 +14,7 @@ from fuser.ir.fusion.fusion import (
     Expr,
     Fusion,
     LibraryOp,
+    Output,
     Reducing,
     Tensor,
     TensorExpr,
@@ -110,7 +111,10 @@ def _segments_between(fusion: Fusion, without: Collection[SizeRefusal]) -> Segme
     others = [e for e in exprs if e not in small]
     if small and accepted_segment(*sub_fusion(rest, others), without) is not None:
         runs = runs_in_order(rest, [e for e in exprs if e in small], without)
-        both = recompute_boundaries(rest, (*runs, segment_of(rest, others, without)), without)
+        # What views of results are of is needed, though no kernel reads it.
+        viewed = dict.fromkeys(t for e in after for t in tensor_inputs(e))
+        shown = replace(rest, outputs=(*rest.outputs, *map(Output, viewed)))
+        both = recompute_boundaries(shown, (*runs, segment_of(rest, others, without)), without)
         return SegmentedFusion(fusion, (*segments, *both, *last))
     core, extents = sub_fusion(rest, exprs) if after else (rest, ())
     cut = (_with_extents(s, extents) for s in _cut(core, without))

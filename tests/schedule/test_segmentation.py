@@ -76,6 +76,20 @@ def test_sums_of_less_than_the_largest_dims_come_first(*, factor_comes_first: bo
     assert [t.ndim for t in segmented.segments[0].fusion.output_tensors] == [0]
 
 
+def test_what_a_view_of_a_result_is_of_is_stored() -> None:
+    """A cheap value that only the view reads, beside a reduction that a smaller one comes before."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, w = fd.define_tensor([4, 6, 8], True), fd.define_tensor([8], True)
+        total = o.sum(w, [0])
+        moved = o.add(x, o.broadcast(total, [True, True, True]))
+        fd.add_output(o.sum(o.mul(x, o.broadcast(w, [True, True, False])), [0, 1, 2]))
+        fd.add_output(o.reshape(moved, [24, 8]))
+    assert fd.fusion is not None
+    check_cut(fd.fusion.ir_fusion)
+    assert types(segment_fusion(fd.fusion.ir_fusion)) == [REDUCTION, REDUCTION, NO_OP]
+
+
 def test_forced_boundary() -> None:
     """A segment_set that is returned, or read by nobody, needs no second kernel."""
     with FusionDefinition() as fd:

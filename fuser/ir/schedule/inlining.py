@@ -3,8 +3,8 @@
 Tensor T inlined at position p shares its first p loops with each of its consumers. Sharing is transitive; tensors that
 share a loop form its *loop class*. Where T has a broadcast axis that a consumer's loop resolves, T is computed in the wider
 loop: the broadcast is *promoted* (fuser.ir.fusion.iteration_graph.unify). What has one element in all is computed
-there as it is: its axes further in would become loops over the same element. A loop that may have no iteration is not
-shared with results that are there all the same.
+there as it is: its axes further in would become loops over the same element. Whatever it is computed from is promoted to
+the loops that it stands in. A loop that may have no iteration is not shared with results that are there all the same.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LoopSharing:
                 if their_type is ParallelType.vectorize:
                     self.stopped_by = f"axis {k} of its consumer {consumer} is vectorized"
                     return k, promoted
-                if not is_one and not unify(self.graph, axis, loops[k], trial):
+                if not is_one and not unify(self.graph, axis, self._run_in(consumer, loops[k], k), trial):
                     self.stopped_by = f"axis {k} of {leader} is not the same loop as axis {k} of {consumer}"
                     return k, promoted
                 # Shared loops have one parallel type; a serial axis takes the other's.
@@ -141,6 +141,13 @@ class LoopSharing:
             promoted = trial
         return min(position, len(state.loop)), promoted
 
+    def _run_in(self, name: str, own: Group, k: int) -> Group:
+        """The loop at depth k that an expr is computed in, whose axis there is `own`: one element is, in loops of others."""
+        if not own.is_broadcast:
+            return own
+        members = self._members.get(self.find((name, k)), [])
+        return next((loop for loop in (self.loops(n)[k] for n in members) if not loop.is_broadcast), own)
+
     def _has_done_without(self, k: int, consumers: Sequence[str]) -> bool:
         """Whether some consumers of one element are computed in no loop over others at depth k, and the rest in one that may be
         empty: all would be computed there."""
@@ -156,7 +163,7 @@ class LoopSharing:
     def _is_shared(self, leader: str, depth: int, promoted: dict[Group, Group]) -> bool:
         """Whether the first `depth` axes, promoted so, are those of every consumer."""
         groups = [self.graph.group(a, promoted) for a in self.builder.state(leader).loop[:depth]]
-        return all(g is self.loops(c)[j] for c in self.edges[leader] for j, g in enumerate(groups))
+        return all(g is self._run_in(c, self.loops(c)[j], j) for c in self.edges[leader] for j, g in enumerate(groups))
 
     def _dim_run_twice(self, state: TensorState, promoted: dict[Group, Group]) -> Group | None:
         """A dim of the tensor's own that one of its broadcast axes would be promoted to."""

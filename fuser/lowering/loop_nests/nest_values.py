@@ -31,6 +31,7 @@ from fuser.ir.fusion.fusion import (
     Val,
     Welford,
 )
+from fuser.ir.fusion.iteration_graph import leaves
 from fuser.ir.integers.integers import ONE, ZERO, Int
 from fuser.ir.kernel.kernel import (
     Buffer,
@@ -148,10 +149,7 @@ class NestValues(NestPredicates):
                     return Cast(args[0], expr.output.dtype)
                 return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
             case Squeeze():
-                # A dropped dim has one element, or one that is seen many times: any index will do.
-                gone = [self.graph.group(d) for d, gone in zip(expr.input.visible, expr.flags, strict=True) if gone]
-                first = {g: ZERO for g in gone if indexer.index(g) is None}
-                return self._read(expr.input, self._indexer({**indexer.loops, **first}) if first else indexer)
+                return self._read(expr.input, self._squeezed(expr, indexer))
             case Broadcast() | Expand() | Permute() | Reshape():
                 return self._read(expr.input, indexer)
             case Cat() | Resize() | Gather():
@@ -167,6 +165,17 @@ class NestValues(NestPredicates):
                 raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
             case LibraryOp():
                 raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
+
+    def _squeezed(self, expr: Squeeze, indexer: Indexer) -> Indexer:
+        """Of the operand: a dropped dim has one element, or one that is seen many times, so that any index will do."""
+        gone = [self.graph.group(d) for d, gone in zip(expr.input.visible, expr.flags, strict=True) if gone]
+        leader = self.leaders.get(expr.input.name)
+        promoted = {} if leader is None else self.sharing.promotions.get(leader, {})
+        wide = {promoted[g] for g in gone if g in promoted}
+        # Of a dim that is promoted the operand may hold several elements: those of a loop that its other readers are in.
+        held = [g for g, _ in self._target(expr.input).axes if leaves(g) <= wide] if wide else []
+        first = {g: ZERO for g in (*gone, *held) if indexer.index(g) is None}
+        return self._indexer({**indexer.loops, **first}) if first else indexer
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""

@@ -11,7 +11,7 @@ loop over all of them (a grid-stride loop), which bounds the number of partial r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -26,6 +26,7 @@ from fuser.ir.fusion.fusion import (
     tensor_outputs,
 )
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -90,6 +91,9 @@ class ChainedReductionScheduler:
         for t in _after(segment, chained):
             if any(not graph.group(d).is_broadcast for d in t.visible):
                 return Refused(f"{t.name} has rows or columns and needs a result of all rows")
+        apart = next((t for t in _needed_after(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
+        if apart is not None:
+            return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
         missing = find_uncovered_tensor(graph, reference, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
@@ -237,6 +241,23 @@ def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
         if e in chained or any(t in found for t in tensor_inputs(e)):
             found.update(dict.fromkeys(tensor_outputs(e)))
     return list(found)
+
+
+def _needed_after(segment: Fusion, chained: Collection[Expr]) -> Iterator[Tensor]:
+    """Results of reductions of rows that are read after chained ones as well, and that share an operand with other exprs.
+
+    One that lacks the dim of the rows is computed in none of their loops. It would need a loop of its own, and the operand to
+    be kept for that.
+    """
+    late = set(_after(segment, chained))
+    behind = [e for e in segment.tensor_exprs if e not in chained and not late.isdisjoint(tensor_outputs(e))]
+    for e in reductions_of(_rows_of(segment)):
+        found = set(_after(segment, (e,))) - late
+        below = {*exprs_below(tensor_inputs(e), segment.definitions), e}
+        operands = {t for x in segment.tensor_exprs if x in below for t in tensor_inputs(x) if t.visible}
+        is_shared = any(not operands.isdisjoint(tensor_inputs(x)) for x in segment.tensor_exprs if x not in below)
+        if is_shared and any(not found.isdisjoint(tensor_inputs(x)) for x in behind):
+            yield tensor_outputs(e)[0]
 
 
 def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:

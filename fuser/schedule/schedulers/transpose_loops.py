@@ -14,6 +14,8 @@ there. Row i of a tile holds its accesses in the order j ^ i: the lanes that rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fuser.ir.fusion.fusion import Fusion, tensor_inputs
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -68,14 +70,29 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
             vectorize_by(builder, {n: n for n in names}, most, params.access)
     # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
     limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
+    early = [n for n in loads.values() if n not in staged_loads and not builder.state(n).extras]
+    is_apart = not _indices_are_shared(builder, early)
     for name in loads.values():
         if name not in staged_loads:
             # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
-            depth = blocks + 1 if builder.state(name).extras else blocks
+            depth = blocks if name in early and is_apart else blocks + 1
             limits.append((name, builder.common_loops(name, first_n, depth)))
     ask_for_unclamped(builder)
     builder.inline_most(limits=limits)
     return builder
+
+
+def _indices_are_shared(builder: ScheduleBuilder, loads: Sequence[str]) -> bool:
+    """Whether what loads find their places by lacks a dim, and is computed with as well."""
+    inside = set(loads)
+    stack = list(loads)
+    while stack:
+        expr = builder.definition(stack.pop())
+        sources = {t.name for t in tensor_inputs(expr)} if expr is not None else set[str]()
+        stack += sources - inside
+        inside |= sources
+    computed = inside - builder.input_names
+    return any(builder.state(n).extras and not {t.name for t in builder.consumers(n)} <= inside for n in computed)
 
 
 def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:

@@ -189,6 +189,23 @@ def test_one_element_shares_loops_as_it_is() -> None:
     assert not any(g.is_broadcast for g in sharing.loops(out.name))
 
 
+def test_what_one_element_is_made_of_is_computed_in_its_loops() -> None:
+    """A number of weights in all is for every column: the weights are read in the loop that sums up columns too."""
+    b = FusionBuilder()
+    x, w = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [-1])
+    weight = b.pointwise("neg", [w], Float)
+    total = b.reduction("sum", b.pointwise("mul", [x, b.broadcast(weight, [False, True])], Float), [0], Float)
+    count = b.reduction("sum", weight, [0], Float)
+    out = b.pointwise("div", [total, b.broadcast(count, [True])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.reorder(total.name, {0: 1})
+    s.split(total.name, 0, 4)
+    s.transform_like(total.name)
+    s.inline_most()
+    assert [s.state(t.name).inline_at for t in (total, count, weight)] == [2, 2, 3]
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_dim_of_a_reshape_is_merged_with_one_that_is_broadcast(dim: int) -> None:
     """The loops of [4, 2] merged are the dim that was split; a row or a column beside it follows all the same."""

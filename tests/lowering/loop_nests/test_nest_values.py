@@ -46,6 +46,24 @@ def test_squeeze_of_a_symbolic_dim() -> None:
     check(s, [integers((3, 1))])
 
 
+def test_squeeze_of_what_a_loop_over_columns_holds() -> None:
+    """What is broadcast is there for each column of an inner loop; what is squeezed is one of these."""
+    b = FusionBuilder()
+    x, w = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [-1])
+    wide = b.pointwise("neg", [b.broadcast(w, [False, True])], Float)
+    total = b.reduction("sum", b.pointwise("mul", [x, wide], Float), [0], Float)
+    count = b.reduction("sum", b.squeeze(wide, [False, True]), [0], Float)
+    b.add_output(b.pointwise("sub", [total, b.broadcast(count, [True])], Float))
+    s = ScheduleBuilder(b.freeze())
+    s.reorder(total.name, {0: 1})
+    s.split(total.name, 0, 4)
+    s.reorder(total.name, {1: 2})
+    s.transform_like(total.name)
+    s.inline_most()
+    assert s.state(wide.name).inline_at == 2
+    check(s, [integers((3, 9)), integers((3,), seed=1)])
+
+
 def test_squeeze_of_an_expanded_dim() -> None:
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, 1])

@@ -276,6 +276,28 @@ def test_refusals(build: Callable[[FusionDefinition], None], reason: str) -> Non
     np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [Float, Half])
+def test_weights_that_rows_need_are_summed_up_for_the_end_elsewhere(
+    dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No loop over rows has that sum, and none but these has the weights."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1], True, dtype)
+        weights = fd.ops.cast(w, Float)
+        rows = fd.ops.sum(x * fd.ops.broadcast(weights, [True, False]), [1])
+        fd.add_output(fd.ops.sum(fd.ops.sqrt(rows), [0]) / fd.ops.sum(weights, [0]))
+    assert fd.fusion is not None
+    answer = ChainedReductionScheduler().accepts(fd.fusion.ir_fusion)
+    assert isinstance(answer, Refused)
+    assert "is needed after all rows, and reduced from what each row needs" in answer.reason
+    rng = np.random.default_rng(0)
+    given = [np.abs(rng.normal(size=(40, 300))).astype("f4"), rng.random(300).astype(dtype.numpy)]
+    (found,) = fd.execute(given, device="simulator")
+    wide = [a.astype("f8") for a in given]
+    np.testing.assert_allclose(found, np.sqrt(wide[0] @ wide[1]).sum() / wide[1].sum(), rtol=2e-5)
+
+
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 def test_whole_fusions_are_one_segment(define: Definition) -> None:
     fusion = fusion_of(define, Half)

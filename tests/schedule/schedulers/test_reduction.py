@@ -27,6 +27,8 @@ from fuser.runtime.kernels import nvrtc
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.segment import Segment
+from fuser.simulator.device import SimulatorDevice
+from tests.devices.device_layouts import place
 from tests.schedule.block_reductions import (
     SCHEDULER,
     TINY,
@@ -478,3 +480,24 @@ def test_what_is_read_for_many_results_stays_in_the_cache() -> None:
     params = propose(fusion, inputs, H200)
     assert not params.streaming
     assert params.block_iterate * params.vector >= 2 * 96, "a block reads a row for several classes"
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Bool])
+@pytest.mark.parametrize("shape", [(40, 512), (130, 37), (3000, 64)])
+def test_a_weighted_mean_reads_its_weights_once(
+    shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of rows are summed up beside the rows: one kernel, though their sum lacks the dim of the columns."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True, D.Float), fd.define_tensor([-1], True, dtype)
+        weight = fd.ops.broadcast(fd.ops.cast(w, D.Float), [False, True])
+        count = fd.ops.sum(weight, [0, 1])
+        fd.add_output(fd.ops.sum(x * weight, [0]) / fd.ops.broadcast(count, [True]))
+    rng = np.random.default_rng(6)
+    given = [rng.standard_normal(shape).astype("f4"), rng.integers(0, 2, shape[0]).astype(dtype.numpy)]
+    device = SimulatorDevice()
+    placed = [place(device, a) for a in given]
+    (found,) = fd.execute(placed)
+    np.testing.assert_allclose(np.asarray(found), np.average(given[0], 0, given[1]), rtol=1e-4, atol=1e-6)
+    assert len(fd.program(placed).launches()) == 1

@@ -541,6 +541,25 @@ def test_padded_and_looked_up_rows_are_turned(shape: tuple[int, int], turned_til
     assert turned_tiles
 
 
+def test_an_index_is_looked_up_by_and_computed_with(
+    turned_tiles: list[TransposeParams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread has the places that it reads at and computes with: what is looked up stands where they are."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+
+    def define(fd: FusionDefinition) -> None:
+        x, index = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True, DataType.Int)
+        chosen = fd.ops.index_select(x, index, 1)
+        fd.add_output(chosen + fd.ops.broadcast(fd.ops.cast(index, DataType.Float), [True, False]))
+        fd.add_output(fd.ops.stride_order(fd.ops.permute(chosen * 2.0, [1, 0]), [1, 0]))
+
+    x, index = whole((40, 70)), np.arange(64, dtype=np.int64) * 7 % 70
+    found = run(define, [x, index])
+    np.testing.assert_array_equal(found[0], x[:, index] + index)
+    np.testing.assert_array_equal(found[1], x[:, index].T * 2)
+    assert turned_tiles
+
+
 @pytest.mark.parametrize("dtype", [Half, Float])
 @pytest.mark.parametrize("shape", [(2, 33, 61, 2), (1, 130, 35, 4), (3, 16, 96, 2), (2, 17, 40, 3)])
 def test_parts_of_short_runs_are_turned(
