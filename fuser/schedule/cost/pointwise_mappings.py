@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.schedule.cost.estimate import estimate, total_time
+from fuser.schedule.cost.estimate import close_to, estimate, total_time
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     Loops,
@@ -41,8 +41,6 @@ MOST_UNALIGNED = 2
 1 % less than one, four 7 % more than two, eight 30 %)."""
 TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""
-CLOSE = 1.03
-"""Times so close to the least that estimates do not tell them apart."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
 MOST_EXPLAINED = 5
@@ -156,7 +154,7 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
             if t <= least * KEPT:
                 _refine(work, best, singles, time)
     ranked = sorted((t, m) for m, t in times.items() if t < math.inf)
-    limit = _close_to(ranked[0][0], device)
+    limit = close_to(ranked[0][0], device)
     best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(work, timed[1]))
     return (best, *(timed for timed in ranked if timed is not best))
 
@@ -183,13 +181,8 @@ def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> Pointwi
     singles = _single_iterations(work, vector, loops, device)
     found = [m for single in singles for m in (single, *_iterations(work, single))]
     times = {m: _time(work, m, device) for m in found}
-    limit = _close_to(min(times.values()), device)
+    limit = close_to(min(times.values()), device)
     return min((m for m, time in times.items() if time <= limit), key=lambda m: _preference(work, m))
-
-
-def _close_to(time: float, device: DeviceInfo) -> float:
-    """Up to which time estimates do not tell mappings from one that takes so long."""
-    return device.launch + (time - device.launch) * CLOSE
 
 
 def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:
