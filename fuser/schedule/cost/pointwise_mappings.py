@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.ir.number_trace import searched
 from fuser.schedule.cost.estimate import close_to, estimate, total_time
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
@@ -159,6 +160,12 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
     return (best, *(timed for timed in ranked if timed is not best))
 
 
+@searched
+def best_pointwise(work: PointwiseWork, device: DeviceInfo) -> PointwiseMapping:
+    """The first of `ranked_pointwise`."""
+    return ranked_pointwise(work, device)[0][1]
+
+
 def _refine(
     work: PointwiseWork,
     best: PointwiseMapping,
@@ -175,6 +182,8 @@ def _refine(
                 time(made)
 
 
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
 def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> PointwiseMapping:
     """The mapping with all parts in one loop that should take least time."""
     loops = (tuple(range(len(work.lengths))),)

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.ir.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
 from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
@@ -334,6 +335,12 @@ def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanM
 
     best = min((timed for timed in times if timed[0] <= limit), key=preference)
     return (best, *(timed for timed in times if timed is not best))
+
+
+@searched
+def best_scan(scan: ScanWork, device: DeviceInfo) -> tuple[float, ScanMapping]:
+    """The first of `ranked_scans`."""
+    return ranked_scans(scan, device)[0]
 
 
 def scan_reasons(scan: ScanWork, device: DeviceInfo) -> Iterator[str]:

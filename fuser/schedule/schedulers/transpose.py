@@ -16,6 +16,7 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.number_trace import as_told
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
@@ -28,6 +29,7 @@ from fuser.schedule.cost.reduction_space import OF_ROWS, rounded, rounded_up
 from fuser.schedule.cost.transpose_mappings import (
     TransposeMapping,
     TransposeWork,
+    best_transpose,
     ranked_transposes,
     transpose_reasons,
 )
@@ -165,7 +167,7 @@ class TransposePlan:
             grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
             block_order=block_order,
             access=self.access,
-            reasons=Reasons(lambda: (lying, *transpose_reasons(self.work, device))),
+            reasons=Reasons(lambda: (lying, *transpose_reasons(as_told(self.work), device))),
         )
 
 
@@ -233,7 +235,9 @@ def _best_of_each(
 ) -> Iterator[tuple[float, TransposePlan, TransposeMapping]]:
     """The first mapping of each plan, and its microseconds."""
     for plan in plans:
-        for time, m in ranked_transposes(plan.work, device)[:1]:
+        best = best_transpose(plan.work, device)
+        if best is not None:
+            time, m = best
             yield time, plan, m
 
 
