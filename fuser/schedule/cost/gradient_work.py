@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.number_trace import searched
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.number_trace import as_told
+from fuser.ir.integers.number_trace import as_told
 from fuser.records import record
 from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.cells import SizedSegment

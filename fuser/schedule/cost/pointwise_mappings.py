@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.ir.number_trace import searched
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.estimate import close_to, estimate, total_time
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,

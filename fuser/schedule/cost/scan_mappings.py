@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.number_trace import searched
+from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
 from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time

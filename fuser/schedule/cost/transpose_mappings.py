@@ -14,7 +14,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
-from fuser.ir.number_trace import searched
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
 from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
