@@ -95,7 +95,7 @@ class InnerPersistentScheduler:
 
 MOST_SHAPES = 256
 """Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
-MOST_REMEMBERED = 4096
+MOST_REMEMBERED = 1024
 """Numbers of rows of such shapes whose best mappings are kept."""
 
 
