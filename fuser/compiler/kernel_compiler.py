@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -54,6 +54,7 @@ from fuser.schedule.cost.kernel_split import choose_kernel_split
 from fuser.schedule.cost.two_kernel_reduction import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
@@ -268,7 +269,7 @@ class KernelCompiler:
                     raise failed(segment.fusion, scheduler.type, what, error, bound) from error
                 if not isinstance(params, Refused):
                     if refusals and not isinstance(params, NoOpParams):
-                        return replace(params, reasons=(*(f"sizes refused by {r}" for r in refusals), *params.reasons))
+                        return replace(params, reasons=_behind_refusals(refusals, params.reasons))
                     return params
                 refusals.append(f"{scheduler.type.name}: {params.reason}")
                 types.append(scheduler.type)
@@ -557,6 +558,10 @@ def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | No
         # Every launch comes by here: what the environment says is parsed once for each of its texts.
         return _options_of_environment(environment.ENABLE.text(), environment.DISABLE.text())
     return CompileOptions(nvrtc_flags=environment.check_option_lists(enable, disable).nvrtc_flags)
+
+
+def _behind_refusals(refusals: Sequence[str], reasons: Sequence[str]) -> Reasons:
+    return Reasons(lambda: (*(f"sizes refused by {r}" for r in refusals), *reasons))
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -156,8 +157,28 @@ def test_most_fusions_can_be_traced() -> None:
         sizes = {**BASES[1], "C": 1024}
         find = function_for(cache_of(name), views_of(made, sizes))
         # One of them may fill a wave of blocks that others do not, of a mapping that was weighed.
-        near = (views_of(made, {**sizes, "R": rows}) for rows in (3004, 3008, 2996, 2992))
+        near = (views_of(made, {**sizes, "R": rows}) for rows in (3008, 3080, 2992, 3020))
         assert sum(find(numbers_of(other)) is not None for other in near) >= 3, name
+
+
+@pytest.mark.parametrize("name", ["add_two", "bias_gelu", "softmax", "layer_norm", "cross_entropy"])
+def test_all_rows_that_a_program_is_chosen_for_are_bound(name: str) -> None:
+    """Neither rounded sizes nor how mappings compare are guarded, but which mapping is found."""
+    made, fec = case(name), cache_of(name)
+    for base in ({"R": 100, "C": 24}, {"R": 3000, "C": 1000}):
+        sizes = {**BASES[1], **base}
+        find = function_for(fec, views_of(made, sizes))
+        program = fec._derive(views_of(made, sizes), None, None).bound.program  # noqa: SLF001
+        hits = 0
+        for rows in range(sizes["R"] * 3 // 5, sizes["R"] * 2, sizes["R"] // 7):
+            other = views_of(made, {**sizes, "R": rows})
+            found = find(numbers_of(other))
+            hits += found is not None
+            if found is None:
+                # They have another program, or one that is not there.
+                with contextlib.suppress(UntraceableError):
+                    assert fec._derive(other, None, None).bound.program is not program  # noqa: SLF001
+        assert hits > 2
 
 
 @pytest.fixture
@@ -192,7 +213,7 @@ def test_mistakes_are_told_as_ever(whole_ways: list[object]) -> None:
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
         fd.add_output(a + b)
-    for rows in (4096, 4100, 4104, 4108):
+    for rows in (101, 103, 105, 107):
         fd.execute([place(DEVICE, np.ones((rows, 24), np.float32)) for _ in range(2)])
     with pytest.raises(InputRuntimeError, match="2 different sizes"):
         fd.execute([place(DEVICE, np.ones((n, 24), np.float32)) for n in (7, 8)])
@@ -203,7 +224,7 @@ def test_updates_and_what_shares_memory(whole_ways: list[object]) -> None:
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
         fd.add_output(a + b, a)
-    for rows in (4096, 4100, 4104, 4108, 4112):
+    for rows in (8, 16, 32, 64, 128):
         x, y = (np.arange(rows * 24, dtype=np.float32).reshape(rows, 24) for _ in range(2))
         a, b = place_all(DEVICE, [x, y])
         fd.execute([a, b])
@@ -219,7 +240,7 @@ def test_random_numbers_are_drawn_for_each_call(whole_ways: list[object]) -> Non
         x = fd.define_tensor([-1, -1])
         fd.add_output(x + fd.ops.uniform(0.0, 1.0, x.shape()))
     seen: set[float] = set()
-    for rows in (4096, 4100, 4104, 4108, 4112, 4116):
+    for rows in (3, 4, 5, 6, 7, 8):
         (y,) = fd.execute([place(DEVICE, np.zeros((rows, 24), np.float32))])
         seen.update(y.numpy()[:3].ravel().tolist())
     assert len(whole_ways) < 6
@@ -249,8 +270,8 @@ def test_numbers_that_no_float_holds_are_told_as_ever(whole_ways: list[object]) 
     with FusionDefinition() as fd:
         x, s = fd.define_tensor([-1, -1]), fd.define_scalar()
         fd.add_output(x * s)
-    for rows in (4096, 4100, 4104, 4108):
+    for rows in (101, 103, 105, 107):
         fd.execute([place(DEVICE, np.ones((rows, 24), np.float32)), 2**1023])
     assert len(whole_ways) == 2
     with pytest.raises(InputRuntimeError, match="Scalar value of 1024 bits"):
-        fd.execute([place(DEVICE, np.ones((4112, 24), np.float32)), 2**1024 - 1])
+        fd.execute([place(DEVICE, np.ones((109, 24), np.float32)), 2**1024 - 1])

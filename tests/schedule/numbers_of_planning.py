@@ -17,7 +17,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "threads": "SUMMING_BLOCKS",
     },
     "cost/pointwise_mappings.py": {
-        "share": "CLOSE KEPT",
+        "share": "KEPT",
         "elements": "MOST_REMEMBERED",
     },
     "cost/pointwise_space.py": {
@@ -51,7 +51,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/scan_mappings.py": {
         "instructions": "TESTED DIVIDED FOLDS TOTAL SLOT STEP CUT",
         "cycles": "SLOT_LATENCY",
-        "share": "CLOSE",
     },
     "cost/scratch_budget.py": {
         "elements": "BESIDE_COLUMNS",

@@ -33,9 +33,9 @@ The launcher
                     (binding, schedulers, facts, launch plans), that way is taken once more with numbers that record
                     comparisons and arithmetic (ir/integers/number_trace.py). The trace becomes a function that repeats all
                     comparisons for other sizes and fills in the same steps; if one has another result, the call is
-                    bound the long way. So it chooses what the long way would, whatever schedulers look at. Numbers that
-                    they use as dictionary keys cannot be traced. docs/decisions/0019-traces-of-new-sizes.md has the
-                    reasons
+                    bound the long way. So it chooses what the long way would, whatever schedulers look at. Searches for
+                    mappings are repeated as calls. Numbers that are otherwise used as dictionary keys cannot be traced.
+                    docs/decisions/0019-traces-of-new-sizes.md has the reasons
     all else        is run by the interpreter: arrays of JAX or of several libraries, tensors of torch in host memory.
                     `HostProgram.interpreted` counts it by reason
     `make bench-host` measures a call; without a GPU with a driver that does nothing.

@@ -24,6 +24,17 @@ are guarded to be equal.
 Texts are for people to read and decide nothing, so writing a number into one records no guard. Numbers of a trace cannot be
 dictionary keys, as the entry would outlive the trace; used as a list index they are guarded. What cannot be traced raises
 UntraceableError, which is no `Exception`, so that code that catches errors does not catch it.
+
+A *search* is a pure function that compares a lot and finds the same for many numbers: what it finds is guarded, and not how.
+
+    @searched
+    @lru_cache(maxsize=256)
+    def best_block(work): ...                           (microseconds, mapping)
+
+    time, mapping = best_block(Work(rows=n, width=256))
+
+                if (s0 := c7(v0)) is None: return None  `best_block(Work(rows=v0, width=256))` has another mapping
+                v1 = s0[0]                              its microseconds
 """
 
 from __future__ import annotations
@@ -32,17 +43,27 @@ import math
 import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 # Compilation takes some microseconds a line.
 MOST_LINES = 4000
+# Of a search of one trace: what it has found for numbers is kept until there are so many.
+MOST_ANSWERS = 256
 
-_N = TypeVar("_N", bound=float)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 Find = Callable[[Sequence[int]], Any]
 
 
 class UntraceableError(BaseException):
     """A calculation cannot be kept."""
+
+
+class _KeyOfTraceError(UntraceableError):
+    def __init__(self, number: TracedNumber) -> None:
+        super().__init__("a number of a trace is a key")
+        self.number = number
 
 
 class _Line(NamedTuple):
@@ -86,8 +107,7 @@ class NumberTrace:
             raise UntraceableError(f"{text} is {value!r}")
         found = self._made.get(text)
         if found is None:
-            found = self._made[text] = TracedNumber(self, self._name(), value)
-            self._add(_Line(found.name, text, tuple(o.name for o in operands), may_raise))
+            found = self._number(text, tuple(o.name for o in operands), value, may_raise=may_raise)
         return found
 
     def test(self, text: str, operands: Sequence[TracedNumber], answer: bool) -> bool:
@@ -98,13 +118,40 @@ class NumberTrace:
             self._add(_Line(None, f"if {wrong}: return None", tuple(o.name for o in operands), must_run=True))
         return answer
 
+    def search(self, find: Callable[..., _T], arguments: tuple[object, ...]) -> _T:
+        """What a search finds: of floats that its result is, or has as items, numbers of the trace; all else is guarded to be
+        the same."""
+        numbers: dict[str, TracedNumber] = {}
+        text = self._text_of(arguments, numbers)
+        try:
+            found = find(*as_told(arguments))
+        except Exception:
+            for number in numbers.values():
+                number.plain()
+            raise
+        if not numbers:
+            return found
+        space: dict[str, Any] = dict(self._constants)
+        exec(f"def make({', '.join(numbers)}): return {text}", space)
+        times, choice = _times_and_choice(found)
+        name = f"s{len(self._constants)}"
+        call = f"{self.constant(_answers(find, space['make'], choice))}({', '.join(numbers)})"
+        self._add(_Line(None, f"if ({name} := {call}) is None: return None", tuple(numbers), must_run=True))
+        traced = [self._number(f"{name}[{k}]", (), time) for k, time in enumerate(times)]
+        if type(found) is float:
+            return traced[0]  # type: ignore[return-value]
+        if type(found) is tuple:
+            return tuple(traced.pop(0) if type(item) is float else item for item in found)  # type: ignore[return-value]
+        return found
+
     def function(self, result: object) -> Find:
         """The function. It takes the leaves' numbers and returns `result` for them, or None.
 
         `result` is a number, a record, or a tuple of such; anything else in it is returned as it is.
         """
-        used: set[str] = set()
-        returned = self._text_of(result, used)
+        numbers: dict[str, TracedNumber] = {}
+        returned = self._text_of(result, numbers)
+        used = set(numbers)
         kept: list[str] = []
         for line in reversed(self._lines):
             if line.must_run or line.name in used:
@@ -138,16 +185,23 @@ class NumberTrace:
         self._constants[name] = value
         return name
 
-    def _text_of(self, value: object, used: set[str]) -> str:
+    def _text_of(self, value: object, numbers: dict[str, TracedNumber]) -> str:
+        """What makes a value; adds the numbers in it."""
         if type(value) is TracedNumber:
             _, text, operands = value.operand(self)
-            used.update(o.name for o in operands)
+            numbers.update((o.name, o) for o in operands)
             return text
         if not has_traced(value):
             return self.constant(value)
         if type(value) is tuple:
-            return f"({''.join(f'{self._text_of(item, used)}, ' for item in value)})"
-        return f"{self.constant(type(value))}({', '.join(self._text_of(field, used) for field in _fields_of(value))})"
+            return f"({''.join(f'{self._text_of(item, numbers)}, ' for item in value)})"
+        fields = ", ".join(self._text_of(field, numbers) for field in _fields_of(value))
+        return f"{self.constant(type(value))}({fields})"
+
+    def _number(self, text: str, operands: tuple[str, ...], value: float, *, may_raise: bool = False) -> TracedNumber:
+        found = self._made[text] = TracedNumber(self, self._name(), value)
+        self._add(_Line(found.name, text, operands, may_raise))
+        return found
 
     def _name(self) -> str:
         return f"v{len(self._made) + len(self._leaves)}"
@@ -158,35 +212,85 @@ class NumberTrace:
         self._lines.append(line)
 
 
+def searched(find: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A search: see the head of this module. It looks for what it remembers of its arguments, numbers, records and tuples of
+    such, before it does anything else. What it is given in a trace and finds there has no numbers of the trace in it."""
+
+    @wraps(find)
+    def search(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        try:
+            return find(*arguments, **named)
+        except _KeyOfTraceError as asked:
+            trace = asked.number.trace
+        if named:
+            raise UntraceableError(f"a search is given {', '.join(named)} by name")
+        return trace.search(find, arguments)
+
+    return search
+
+
+def _times_and_choice(found: object) -> tuple[tuple[float, ...], tuple[object, ...]]:
+    """Of what a search has found the floats, and all else."""
+    items: tuple[object, ...] = found if type(found) is tuple else (found,)
+    return tuple(i for i in items if type(i) is float), tuple(None if type(i) is float else i for i in items)
+
+
+def _answers(
+    find: Callable[..., object], make: Callable[..., tuple[object, ...]], choice: tuple[object, ...]
+) -> Callable[..., tuple[float, ...] | None]:
+    """For numbers of which `make` makes the arguments of a search: the floats that it finds, or None for another choice."""
+    known: dict[tuple[float, ...], tuple[float, ...] | None] = {}
+
+    def answer(*numbers: float) -> tuple[float, ...] | None:
+        found: Any = known.get(numbers, known)
+        if found is not known:
+            return found
+        try:
+            times, other = _times_and_choice(find(*make(*numbers)))
+        except Exception:  # the calculation raises it as well, or does not come to it
+            return None
+        if len(known) >= MOST_ANSWERS:
+            known.clear()
+        known[numbers] = found = times if other == choice else None
+        return found
+
+    return answer
+
+
 def has_traced(value: object) -> bool:
     """Whether a number of a trace is in a number, a record, or a tuple of such."""
     if type(value) is TracedNumber:
         return True
-    if type(value) is tuple:
+    if isinstance(value, tuple):
         return any(map(has_traced, value))
     if hasattr(type(value), "__record_defaults__"):
         return any(map(has_traced, _fields_of(value)))
     return False
 
 
-def as_told(value: _N) -> _N:
-    """A number as texts for people have it. One of a trace is not asked for it: nothing may be decided by what this gives."""
-    return value._value if type(value) is TracedNumber else value  # noqa: SLF001
+def as_told(value: _T) -> _T:
+    """Numbers, records and tuples as texts for people have them. Those of a trace are not asked for them: nothing may be
+    decided by what this gives."""
+    return _changed(value, TracedNumber.told)
 
 
 def settled(value: Any) -> Any:
     """What has no numbers of a trace in it any more: they were asked for."""
+    return _changed(value, TracedNumber.plain)
+
+
+def _changed(value: Any, change: Callable[[TracedNumber], Any]) -> Any:
     if not has_traced(value):
         return value
     if type(value) is TracedNumber:
-        return value.plain()
+        return change(value)
     if type(value) is tuple:
-        return tuple(map(settled, value))
-    return type(value)(*map(settled, _fields_of(value)))
+        return tuple(_changed(item, change) for item in value)
+    return type(value)(*(_changed(field, change) for field in _fields_of(value)))
 
 
 def _fields_of(value: Any) -> list[Any]:
-    """Those of a record."""
+    """Those of a record, or of a tuple with names."""
     return [getattr(value, name) for name in type(value).__match_args__]
 
 
@@ -211,6 +315,10 @@ class TracedNumber:
             self._is(found, self._value)
         return self._value
 
+    def told(self) -> Any:
+        """The number, which nobody asks for."""
+        return self._value
+
     def _is(self, number: TracedNumber, value: float) -> None:
         self.trace.test(f"{number.name} == {self.trace.constant(value)}", (number,), answer=True)
         if type(value) is int:
@@ -233,7 +341,7 @@ class TracedNumber:
     # --- what is asked of it ------------------------------------------------------------------------------------------
 
     def __hash__(self) -> NoReturn:
-        raise UntraceableError("a number of a trace is a key")
+        raise _KeyOfTraceError(self)
 
     def __index__(self) -> int:
         return operator.index(self.plain())
@@ -435,4 +543,4 @@ for _name, (_sign, _apply) in _OPERATIONS.items():
     setattr(TracedNumber, f"__r{_name}__", _operation(_sign, _apply, is_reflected=True))
 
 
-__all__ = ["NumberTrace", "TracedNumber", "UntraceableError", "as_told", "has_traced", "settled"]
+__all__ = ["NumberTrace", "TracedNumber", "UntraceableError", "as_told", "has_traced", "searched", "settled"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from functools import lru_cache
 
 from fuser.ir.device_info import REGISTER_BYTES
@@ -178,7 +177,7 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
     vectorized = tuple(n for n in vectorized if n not in sums)
     widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
     space = GradientSpace(
-        operator.index(length),
+        length,
         rounded_up(rows),
         vector,
         tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
@@ -203,6 +202,6 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
 
 
 def rounded_up(rows: int) -> int:
-    """To the next number of `OF_ROWS` binary digits, as a plain number."""
-    step = 1 << max(0, rows.bit_length() - OF_ROWS)
-    return operator.index(-(-rows // step) * step)
+    """To the next number of `OF_ROWS` binary digits."""
+    step = 1 << (rows >> OF_ROWS).bit_length()
+    return -(-rows // step) * step

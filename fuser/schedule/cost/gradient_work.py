@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,
@@ -176,6 +177,20 @@ def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[fl
     close = (timed for timed in times if timed[0] <= close_to(times[0][0], device))
     best = min(close, key=lambda timed: (-timed[1].vector, *timed), default=None)
     return () if best is None else (best, *(timed for timed in times if timed is not best))
+
+
+@searched
+def gradient_of_rank(space: GradientSpace, rank: int, device: DeviceInfo) -> tuple[float, GradientMapping] | None:
+    """That of `ranked_gradients` with so many before it; None behind the last."""
+    ranked = ranked_gradients(space, device)
+    return ranked[rank] if rank < len(ranked) else None
+
+
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
+def two_kernels_time(space: GradientSpace, device: DeviceInfo) -> float:
+    """Microseconds of two kernels in place of one."""
+    return total_time(two_kernels(space, device), device)
 
 
 def gradient_reasons(space: GradientSpace, device: DeviceInfo) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fuser.ir.fact_collection import GRID_LIMIT
+from fuser.ir.integers.number_trace import as_told
 from fuser.records import record
 from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.cells import SizedSegment
@@ -14,6 +15,7 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.pointwise_mappings import (
     MOST_EXPLAINED,
+    best_pointwise,
     fastest_run,
     pointwise_reasons,
     ranked_pointwise,
@@ -44,7 +46,10 @@ class PointwiseHeuristic(PointwiseSpace):
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
         flat = None if self.is_empty or self.misaligned_accesses() is None else self._flat(order)
-        return flat or next(self.ranked_params(order))
+        if flat is not None:
+            return flat
+        plan = self.plan()
+        return self.params_of(order, plan, best_pointwise(plan.work, self.device))
 
     def ranked_params(self, order: tuple[int, ...]) -> Iterator[PointwiseParams]:
         """The choice, then what should take least time."""
@@ -94,7 +99,7 @@ class PointwiseHeuristic(PointwiseSpace):
             return None
         widths = dict(found.widths)
         plan = PointwisePlan(self.work((found.vector,), widths), {found.vector: widths}, {})
-        params = self.params_of(order, plan, ranked_pointwise(plan.work, self.device)[0][1])
+        params = self.params_of(order, plan, best_pointwise(plan.work, self.device))
         return replace(
             params,
             extent_ranges=(*params.extent_ranges, *cells.bounds),
@@ -123,7 +128,7 @@ class PointwiseHeuristic(PointwiseSpace):
             grid_axes=1 if self._is_flat(m, has_columns=wide > 0) else 3,
             access=plan.access,
             extent_multiples=plan.divisors.get(m.vector, ()),
-            reasons=Reasons(lambda: pointwise_reasons(plan.work, self.device)),
+            reasons=Reasons(lambda: pointwise_reasons(as_told(plan.work), self.device)),
         )
 
     def _is_flat(self, m: PointwiseMapping, *, has_columns: bool) -> bool:

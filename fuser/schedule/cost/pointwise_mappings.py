@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.schedule.cost.estimate import estimate, total_time
+from fuser.ir.integers.number_trace import searched
+from fuser.schedule.cost.estimate import close_to, estimate, total_time
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     Loops,
@@ -41,8 +42,6 @@ MOST_UNALIGNED = 2
 1 % less than one, four 7 % more than two, eight 30 %)."""
 TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""
-CLOSE = 1.03
-"""Times so close to the least that estimates do not tell them apart."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
 MOST_EXPLAINED = 5
@@ -156,9 +155,15 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
             if t <= least * KEPT:
                 _refine(work, best, singles, time)
     ranked = sorted((t, m) for m, t in times.items() if t < math.inf)
-    limit = _close_to(ranked[0][0], device)
+    limit = close_to(ranked[0][0], device)
     best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(work, timed[1]))
     return (best, *(timed for timed in ranked if timed is not best))
+
+
+@searched
+def best_pointwise(work: PointwiseWork, device: DeviceInfo) -> PointwiseMapping:
+    """The first of `ranked_pointwise`."""
+    return ranked_pointwise(work, device)[0][1]
 
 
 def _refine(
@@ -177,19 +182,16 @@ def _refine(
                 time(made)
 
 
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
 def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> PointwiseMapping:
     """The mapping with all parts in one loop that should take least time."""
     loops = (tuple(range(len(work.lengths))),)
     singles = _single_iterations(work, vector, loops, device)
     found = [m for single in singles for m in (single, *_iterations(work, single))]
     times = {m: _time(work, m, device) for m in found}
-    limit = _close_to(min(times.values()), device)
+    limit = close_to(min(times.values()), device)
     return min((m for m, time in times.items() if time <= limit), key=lambda m: _preference(work, m))
-
-
-def _close_to(time: float, device: DeviceInfo) -> float:
-    """Up to which time estimates do not tell mappings from one that takes so long."""
-    return device.launch + (time - device.launch) * CLOSE
 
 
 def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:

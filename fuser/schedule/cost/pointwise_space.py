@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -198,9 +197,10 @@ class PointwiseSpace:
         found = [0, 0]
         for a, s in zip(self.arguments, streams, strict=True):
             touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
-            # A table's rows are looked up again and again.
-            whole = touched if s.chain == 1 else rounded(_elements(a), OF_ROWS) * s.itemsize
-            found[s.is_stored] += int(min(touched, whole))
+            if s.chain > 1:
+                # A table's rows are looked up again and again.
+                touched = min(touched, rounded(_elements(a), OF_ROWS) * s.itemsize)
+            found[s.is_stored] += math.floor(touched)
         return found[0], found[1]
 
     def streams(
@@ -218,7 +218,7 @@ class PointwiseSpace:
             own = SHARES
             if is_read and looked_up is None:
                 whole = _elements(a) * itemsize
-                own = max(1, min(SHARES, operator.index(SHARES * whole // max(1, read[a.tensor.name]))))
+                own = max(1, min(SHARES, SHARES * whole // max(1, read[a.tensor.name])))
             found.append(
                 Stream(
                     itemsize=a.itemsize,
@@ -241,7 +241,7 @@ class PointwiseSpace:
         for part in parts:
             solid = next((g for g in reversed(part) if self.sizes[g] != 1), None)
             span = 0 if solid is None else rounded_up(a.stride(solid) * a.tensor.dtype.itemsize)
-            found.append(ANYWHERE if not span and solid in apart else span)
+            found.append(ANYWHERE if solid in apart and not span else span)
         return tuple(found)
 
     def _is_even(self, a: Argument) -> bool:
@@ -261,11 +261,11 @@ class PointwiseSpace:
                 evaluate = self.described.evaluate
                 within = evaluate(windows[dim].end) - evaluate(windows[dim].begin)
                 share = min(share, share * max(0, within) // self.sizes[g])
-        return max(1, operator.index(share)) / SHARES
+        return max(1, share) / SHARES
 
 
 def _length(count: int, *, is_last: bool) -> int:
-    """A plain number for the length of a part: of many rows any number is like another."""
+    """The length of a part, as mappings see it: of many rows any number is like another."""
     return rounded_up(count) if is_last or count < BLOCKS[-1] else rounded(count, OF_ROWS)
 
 

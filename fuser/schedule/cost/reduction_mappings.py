@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,
@@ -134,6 +135,7 @@ MOST_REMEMBERED = 4096
 """Reductions whose best mappings are kept."""
 
 
+@searched
 @lru_cache(maxsize=MOST_REMEMBERED)
 def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, ReductionMapping]:
     """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""

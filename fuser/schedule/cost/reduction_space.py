@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
@@ -225,7 +224,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         runs=rounded_up(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
         vector=vector,
         bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
-        cached=int(vector * _looked_up_again(segment, reduced, graph, inputs)),
+        cached=math.floor(vector * _looked_up_again(segment, reduced, graph, inputs)),
         statistics=has_statistics,
         may_split=len(set(stage_levels(unscheduled(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
@@ -245,15 +244,15 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
 
 
 def rounded(count: int, digits: int) -> int:
-    """To the nearest number of so many binary digits, as a plain number: numbers that are not far apart share a kernel."""
-    step = 1 << max(0, count.bit_length() - digits)
-    return operator.index((count + step // 2) // step * step)
+    """To the nearest number of so many binary digits: numbers that are not far apart share a kernel."""
+    step = 1 << (count >> digits).bit_length()
+    return (count + step // 2) // step * step
 
 
 def rounded_up(count: int) -> int:
     """A length, to the next number of `LENGTH` binary digits: what is cut into blocks has as many as it will have."""
-    step = 1 << max(0, count.bit_length() - LENGTH)
-    return operator.index(-(-count // step) * step)
+    step = 1 << (count >> LENGTH).bit_length()
+    return -(-count // step) * step
 
 
 def ceil_div(a: int, b: int) -> int:

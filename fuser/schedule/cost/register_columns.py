@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.estimate import Work, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
@@ -35,6 +37,8 @@ OWN_INSTRUCTIONS = 64
 """Of a thread, whatever it holds: it finds its columns by divisions, and tests them."""
 MOST_COLUMNS = 256
 """Accesses of a block side by side: more of them share nothing else."""
+MOST_REMEMBERED = 1024
+"""Columns whose best shapes are kept."""
 
 
 @record
@@ -94,9 +98,30 @@ def choose_register_shape(
     most        elements of a thread for which its text is short enough
     may_share   whether blocks of a cluster may have rows of the same columns
     """
+    found = _fastest(held, most, device, may_share)
+    if found is None:
+        return None
+    time, (across, along, sharing, batch, vector, registers, resident) = found
+    blocks = _blocks(held, across, sharing, vector)
+    return RegisterColumnShape(held, across, along, sharing, batch, vector, registers, blocks, resident, time)
+
+
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _fastest(
+    held: RegisterColumns, most: int, device: DeviceInfo, may_share: bool
+) -> tuple[float, tuple[int, ...]] | None:
+    """Microseconds of the shape that should take least time, and what of it holds for other numbers of columns."""
     sharing = [n for n in CLUSTERS if n == 1 or (may_share and device.clusters(n) >= 1)]
     shapes = (shape for n in sharing for shape in _shapes(held, n, most, device))
-    return min(shapes, key=lambda shape: shape.time_us, default=None)
+    s = min(shapes, key=lambda shape: shape.time_us, default=None)
+    if s is None:
+        return None
+    return s.time_us, (s.across, s.along, s.sharing, s.batch, s.vector, s.registers, s.resident)
+
+
+def _blocks(held: RegisterColumns, across: int, sharing: int, vector: int) -> int:
+    return ceil_div(held.columns, across * vector) * sharing
 
 
 def _shapes(held: RegisterColumns, sharing: int, most: int, device: DeviceInfo) -> Iterator[RegisterColumnShape]:
@@ -133,7 +158,7 @@ def _shape(
     resident = resident_blocks(threads, registers, device, scratch + device.shared_reserved)
     if resident < 1:
         return None
-    blocks = ceil_div(held.columns, across * vector) * sharing
+    blocks = _blocks(held, across, sharing, vector)
     work = _work(held, across, along, sharing, batch, vector, blocks, resident, device)
     time = total_time(work, device) + held.ending * min(blocks, device.sm_count * resident)
     return RegisterColumnShape(held, across, along, sharing, batch, vector, granted, blocks, resident, time)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-
 from fuser.ir.device_info import WARP
 from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
@@ -89,8 +87,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
     tensors = (*segment.input_tensors, *segment.output_tensors)
     return RowWork(
         found.rows,
-        # A plain number: what is found for it in a trace is found again for other numbers of rows, not for other lengths.
-        operator.index(found.length + found.missing_elements),
+        found.length + found.missing_elements,
         found.accesses.vector,
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,

@@ -21,9 +21,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, WARP, DeviceInfo
+from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
-from fuser.schedule.cost.estimate import Work, estimate, total_time
+from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
 from fuser.schedule.cost.reduction_mappings import EDGES, EVEN_EDGES
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
@@ -58,8 +59,6 @@ ROW_BLOCKS = (32, 128, 256)
 """Threads of a block of several rows."""
 CLUSTERS = (2, 4, 8, 16)
 """Blocks of a cluster."""
-CLOSE = 1.03
-"""Times so close to the least that estimates do not tell them apart."""
 MOST_RUN = 1024
 """Bytes of a row of a block of columns."""
 MOST_SHARING = 6
@@ -318,7 +317,7 @@ def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanM
     compiler does not have many tested loads on their way at once; whose threads all have work, with the longest runs of memory.
     """
     times = sorted((total_time(work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
-    limit = device.launch + (times[0][0] - device.launch) * CLOSE
+    limit = close_to(times[0][0], device)
 
     def preference(timed: tuple[float, ScanMapping]) -> tuple[object, ...]:
         m = timed[1]
@@ -336,6 +335,12 @@ def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanM
 
     best = min((timed for timed in times if timed[0] <= limit), key=preference)
     return (best, *(timed for timed in times if timed is not best))
+
+
+@searched
+def best_scan(scan: ScanWork, device: DeviceInfo) -> tuple[float, ScanMapping]:
+    """The first of `ranked_scans`."""
+    return ranked_scans(scan, device)[0]
 
 
 def scan_reasons(scan: ScanWork, device: DeviceInfo) -> Iterator[str]:

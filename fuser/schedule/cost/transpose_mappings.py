@@ -14,10 +14,11 @@ from itertools import product
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
+from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
-from fuser.schedule.cost.estimate import Work, estimate, total_time
+from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
 from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
-from fuser.schedule.cost.pointwise_mappings import CLOSE, COPY_BLOCK, MOST_EXPLAINED, MOST_REMEMBERED
+from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK, MOST_EXPLAINED, MOST_REMEMBERED
 from fuser.schedule.cost.pointwise_work import (
     ACCESS,
     BLOCK_CYCLES,
@@ -201,7 +202,7 @@ def ranked_transposes(work: TransposeWork, device: DeviceInfo) -> tuple[tuple[fl
     ranked = sorted((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
     if not ranked:
         return ()
-    limit = device.launch + (ranked[0][0] - device.launch) * CLOSE
+    limit = close_to(ranked[0][0], device)
 
     def preference(timed: tuple[float, TransposeMapping]) -> tuple[object, ...]:
         time, m = timed
@@ -209,6 +210,12 @@ def ranked_transposes(work: TransposeWork, device: DeviceInfo) -> tuple[tuple[fl
 
     best = min((timed for timed in ranked if timed[0] <= limit), key=preference)
     return (best, *(timed for timed in ranked if timed is not best))
+
+
+@searched
+def best_transpose(work: TransposeWork, device: DeviceInfo) -> tuple[float, TransposeMapping] | None:
+    """The first of `ranked_transposes`."""
+    return next(iter(ranked_transposes(work, device)), None)
 
 
 def _work_of(work: TransposeWork, m: TransposeMapping, device: DeviceInfo) -> Work:

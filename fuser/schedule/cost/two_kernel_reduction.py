@@ -14,8 +14,8 @@ move as many, as of runs that fill bursts, it stays one kernel.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import takewhile
 
 from fuser.ir.device_info import BURST_BYTES, DeviceInfo
@@ -35,6 +35,7 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.reads import input_reads
@@ -43,10 +44,10 @@ from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_g
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import stage_levels, unscheduled
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.reduction_mappings import best_reduction
+from fuser.schedule.cost.reduction_mappings import MOST_REMEMBERED, best_reduction
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, rounded, rounded_up
-from fuser.schedule.cost.row_mappings import mapping_of, work_of
-from fuser.schedule.cost.row_work import row_work
+from fuser.schedule.cost.row_mappings import RowMapping, mapping_of, work_of
+from fuser.schedule.cost.row_work import RowWork, row_work
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
@@ -140,7 +141,10 @@ def compare_times(
     if isinstance(params, ReductionParams):
         one = (passes * parts.read + parts.written) * parts.spread / rate + passes * _latency(device)
     else:
-        one = _kept_rows_time(segment, params, parts, inputs, device)
+        rows = find_rows(segment, inputs)
+        assert not isinstance(rows, Refused)
+        row = row_work(segment, rows)
+        one = _kept_rows_time(row, mapping_of(row, params, device), parts.spread, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
     launch = device.launch_behind
@@ -211,15 +215,12 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
     return StridedRows(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
 
 
-def _kept_rows_time(
-    segment: Fusion, params: InnerPersistentParams, parts: StridedRows, inputs: SegmentInputs, device: DeviceInfo
-) -> float:
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _kept_rows_time(row: RowWork, m: RowMapping, spread: float, device: DeviceInfo) -> float:
     """Of a kernel that keeps its rows on chip, by the bursts that it moves."""
-    rows = find_rows(segment, inputs)
-    assert not isinstance(rows, Refused)
-    row = row_work(segment, rows)
-    work = work_of(row, mapping_of(row, params, device), device)
-    work = work._replace(moved=work.moved * parts.spread)
+    work = work_of(row, m, device)
+    work = work._replace(moved=work.moved * spread)
     return total_time(work, device) - device.launch
 
 
@@ -237,8 +238,8 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
         reduced=rounded(parts.rows, OF_ROWS),
         run=1,
         runs=1,
-        vector=operator.index(parts.vector),
-        bytes_per_step=operator.index(parts.vector * size),
+        vector=parts.vector,
+        bytes_per_step=parts.vector * size,
         statistics=True,
     )
     return best_reduction(columns, device)[0] - device.launch

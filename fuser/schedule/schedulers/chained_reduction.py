@@ -164,7 +164,7 @@ def _of_held_columns(columns: OuterPersistentParams, shape: RegisterColumnShape,
     trips = -(-shape.blocks // (device.sm_count * shape.resident))
     blocks = -(-shape.blocks // trips) if trips > 1 else 0
     words = f"{blocks or shape.blocks} blocks of {trips} trips: the last one joins what all of them have"
-    return ChainedParams(columns, blocks, reasons=(*columns.reasons, words))
+    return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 
 def _rows_params(

@@ -15,19 +15,21 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Scan
+from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.estimate import close_to, total_time
+from fuser.schedule.cost.estimate import close_to
 from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping, columns_of_block
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
-from fuser.schedule.cost.gradient_work import gradient_reasons, many_rows, ranked_gradients, two_kernels
+from fuser.schedule.cost.gradient_work import gradient_of_rank, gradient_reasons, many_rows, two_kernels_time
 from fuser.schedule.params import (
     ColumnsOfBlocks,
     InnerOuterParams,
@@ -94,8 +96,12 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
     space = replace(found.space, rows=min(found.space.rows, many_rows(found.space, device)))
     apart = math.inf
     if can_split_rows_and_columns(segment) and device.launches_early:
-        apart = total_time(two_kernels(space, device), device)
-    for time, m in ranked_gradients(space, device):
+        apart = two_kernels_time(space, device)
+    for rank in count():
+        ranked = gradient_of_rank(space, rank, device)
+        if ranked is None:
+            break
+        time, m = ranked
         if close_to(apart, device) < time:
             yield Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
             return
@@ -140,7 +146,7 @@ def params_of(
         m.prefetch,
         bounds,
         found.read if m.in_shared else (),
-        reasons=Reasons(lambda: gradient_reasons(space, device)),
+        reasons=Reasons(lambda: gradient_reasons(as_told(space), device)),
     )
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
-from fuser.ir.integers.number_trace import as_told
+from fuser.ir.integers.number_trace import as_told, searched
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
@@ -95,6 +95,8 @@ class InnerPersistentScheduler:
 
 MOST_SHAPES = 256
 """Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
+MOST_REMEMBERED = 1024
+"""Numbers of rows of such shapes whose best mappings are kept."""
 
 
 @record
@@ -138,14 +140,21 @@ def _asked(segment: Fusion, found: Rows, device: DeviceInfo, *, may_group: bool)
 
 
 def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
-    """The mapping to propose; None if none fits.
+    """The mapping to propose; None if none fits."""
+    found = _best_of_any_rows(asked, device)
+    return None if found is None else _for_rows(asked, found, device)
+
+
+@searched
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _best_of_any_rows(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
+    """The same as it is for any number of rows, see `_by_preference`.
 
     Of mappings that take about as long the one with most threads is proposed, two passes before one, whatever number of rows
     there is: many numbers share a kernel, and on an H200 it is the fastest of them more often than not.
     """
     rows = asked.row.rows
-    shape = replace(asked, row=replace(asked.row, rows=asked.row.side_by_side))
-    found = _by_preference(shape, device)
+    found = _by_preference(replace(asked, row=replace(asked.row, rows=asked.row.side_by_side)), device)
     times: dict[int, float] = {}
 
     def time(place: int) -> float:
@@ -155,24 +164,19 @@ def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
             times[place] = math.inf if m is None else total_time(launched(known.work, m, rows), device)
         return times[place]
 
-    told = as_told(rows)
     bounds = [
-        a if (a := k.start + k.of_row * told) > (b := k.other_start + k.other_of_row * told) else b for k in found
+        a if (a := k.start + k.of_row * rows) > (b := k.other_start + k.other_of_row * rows) else b for k in found
     ]
-
-    def may_take(place: int, time: float) -> bool:
-        # A trace is told which bounds are too long.
-        return bounds[place] <= time if told is rows else found[place].may_take(time, rows)
-
     # Any order leads to the same answer. In that of the bounds few mappings need more than a look at theirs.
     least = math.inf
     for place in sorted(range(len(found)), key=bounds.__getitem__):
-        if may_take(place, least):
-            least = min(least, time(place))
+        if bounds[place] > least:
+            break
+        least = min(least, time(place))
     limit = close_to(least, device)
     for place, known in enumerate(found):
-        if may_take(place, limit) and time(place) <= limit < math.inf:
-            return _for_rows(asked, known.mapping, device)
+        if bounds[place] <= limit and time(place) <= limit < math.inf:
+            return known.mapping
     return None
 
 
@@ -186,10 +190,6 @@ class _ForAnyRows(NamedTuple):
     of_row: float
     other_start: float
     other_of_row: float
-
-    def may_take(self, time: float, rows: int) -> bool:
-        """Whether it may take so long, or less."""
-        return self.start + self.of_row * rows <= time and self.other_start + self.other_of_row * rows <= time
 
 
 @lru_cache(maxsize=MOST_SHAPES)
@@ -283,14 +283,13 @@ def _params(
         m.resident if m.in_shared and is_cut else 0,
         tuple(n for n in in_shared if n in narrow) if is_cut else (),
         m.early,
-        reasons=Reasons(lambda: _reasons(length, asked, m, device)),
+        reasons=Reasons(lambda: _reasons(*as_told((length, asked, m)), device)),
     )
 
 
 def _reasons(length: int, asked: _Asked, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
     """What a mapping should take, beside what the fastest others should."""
-    row = replace(asked.row, rows=as_told(asked.row.rows))
-    asked, m = replace(asked, row=row), m._replace(groups=as_told(m.groups), resident=as_told(m.resident))
+    row = asked.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
     others = (other for _, other in _ranked(asked, device) if other != m)
     for shown in (m, *islice(others, MOST_EXPLAINED - 1)):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
@@ -90,7 +91,7 @@ class ReductionScheduler:
 
 def _proposed(found: Reduction, device: DeviceInfo) -> ReductionParams:
     _, m = best_reduction(found.space, device)
-    return _params(found, m, device, Reasons(lambda: reduction_reasons(found.space, device)))
+    return _params(found, m, device, Reasons(lambda: reduction_reasons(as_told(found.space), device)))
 
 
 def _params(found: Reduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:

@@ -24,6 +24,7 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
+from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
@@ -42,7 +43,7 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.rows import row_bounds
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.reduction_space import rounded
-from fuser.schedule.cost.scan_mappings import ScanMapping, ScanWork, ranked_scans, scan_reasons
+from fuser.schedule.cost.scan_mappings import ScanMapping, ScanWork, best_scan, ranked_scans, scan_reasons
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -144,10 +145,11 @@ class ScanScheduler:
     def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
         """All params, first the one to propose, then the fastest."""
         found = _found(segment, inputs, device)
-        way = min(found.ways, key=lambda way: ranked_scans(way[1], device)[0][0])
-        for k, (_, m) in enumerate(ranked_scans(way[1], device)):
-            reasons = Reasons(lambda: scan_reasons(way[1], device)) if k == 0 else ()
-            yield _params(segment, inputs, found, way, m, reasons)
+        _, best, way = min(((*best_scan(way[1], device), way) for way in found.ways), key=operator.itemgetter(0))
+        reasons = Reasons(lambda: scan_reasons(as_told(way[1]), device))
+        yield _params(segment, inputs, found, way, best, reasons)
+        for _, m in ranked_scans(way[1], device)[1:]:
+            yield _params(segment, inputs, found, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -223,8 +225,7 @@ def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Found
         sizes = [t.dtype.itemsize for t in full]
         return ScanWork(
             inner=inner,
-            # A plain number: what is found for it in a trace is found again for rows of this length.
-            length=operator.index(spread) if inner else rounded(spread, _DIGITS),
+            length=spread if inner else rounded(spread, _DIGITS),
             kept=rounded(kept, _DIGITS),
             vector=way.vector,
             itemsize=_ACCESS_BYTES // limit,

@@ -38,6 +38,7 @@ from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import LEAST_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
@@ -195,7 +196,7 @@ def propose_by_thread(
     words = (
         f"a thread reduces {count} elements for each result, and loads {held * found.vector} bytes before the first use"
     )
-    return ThreadReductionParams(replace(found, reasons=()), (words, *found.reasons))
+    return ThreadReductionParams(replace(found, reasons=()), Reasons(lambda: (words, *found.reasons)))
 
 
 def _is_combined(arguments: Sequence[Argument], segment: Fusion, order: Sequence[Group]) -> bool:

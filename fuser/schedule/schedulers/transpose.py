@@ -15,6 +15,7 @@ from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
@@ -28,6 +29,7 @@ from fuser.schedule.cost.reduction_space import OF_ROWS, rounded, rounded_up
 from fuser.schedule.cost.transpose_mappings import (
     TransposeMapping,
     TransposeWork,
+    best_transpose,
     ranked_transposes,
     transpose_reasons,
 )
@@ -165,7 +167,7 @@ class TransposePlan:
             grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
             block_order=block_order,
             access=self.access,
-            reasons=Reasons(lambda: (lying, *transpose_reasons(self.work, device))),
+            reasons=Reasons(lambda: (lying, *transpose_reasons(as_told(self.work), device))),
         )
 
 
@@ -233,7 +235,9 @@ def _best_of_each(
 ) -> Iterator[tuple[float, TransposePlan, TransposeMapping]]:
     """The first mapping of each plan, and its microseconds."""
     for plan in plans:
-        for time, m in ranked_transposes(plan.work, device)[:1]:
+        best = best_transpose(plan.work, device)
+        if best is not None:
+            time, m = best
             yield time, plan, m
 
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser.ir.integers.number_trace import MOST_LINES, NumberTrace, UntraceableError, as_told, has_traced, settled
+from fuser.ir.integers.number_trace import (
+    MOST_ANSWERS,
+    MOST_LINES,
+    NumberTrace,
+    UntraceableError,
+    as_told,
+    has_traced,
+    searched,
+    settled,
+)
 from fuser.records import record
 
 Calculation = Callable[..., Any]
@@ -37,7 +48,7 @@ def test_the_same_way_gives_what_the_calculation_gives() -> None:
 
 
 _BINARY = ("+", "-", "*", "//", "%", "/", "<<", ">>", "&", "|", "^", "**", "min", "max", "<", "<=", "==", "!=")
-_UNARY = ("neg", "abs", "ceil", "floor", "round", "bit_length", "prod", "sum", "range", "sorted", "bool")
+_UNARY = ("neg", "abs", "ceil", "floor", "round", "bit_length", "prod", "sum", "range", "sorted", "bool", "search")
 
 
 @st.composite
@@ -57,8 +68,21 @@ def _calculated(steps: list[tuple[str, int, int]], x: Any, y: Any) -> Any:
     return tuple(values)
 
 
+@searched
+@lru_cache(maxsize=64)
+def _found(a: float, b: tuple[float, str]) -> tuple[float, int, float]:
+    """A search: it fails for some numbers, and makes one of three choices for the others."""
+    n = math.floor(a)
+    if n % 11 == 7:
+        raise ValueError("no choice")
+    return float(a) + 0.5, n.bit_length() // 5, float(b[0]) * 2.0
+
+
 def _step(op: str, a: Any, b: Any) -> Any:
     match op:
+        case "search":
+            time, choice, other = _found(a, (b, "x"))
+            return other - choice if time < 100 else time
         case "neg":
             return -a
         case "abs":
@@ -343,3 +367,134 @@ def test_a_number_for_a_text_asks_nothing() -> None:
     assert told == [5]
     assert find(7) == 14
     assert as_told(3) == 3
+
+
+class _Part(NamedTuple):
+    length: int
+    span: int
+
+
+@record
+class _Work:
+    parts: tuple[_Part, ...]
+    width: int
+    name: str = "x"
+
+
+def _blocks_search(asked: list[_Work]) -> Callable[[_Work], tuple[float, _Part] | None]:
+    """A search for blocks: fewer than ten elements have none, thirteen are a mistake."""
+
+    @searched
+    @lru_cache(maxsize=1024)
+    def search(work: _Work) -> tuple[float, _Part] | None:
+        asked.append(work)
+        length = sum(part.length for part in work.parts)
+        if length == 13:
+            raise LookupError("thirteen")
+        return None if length < 10 else (length / 8, _Part(64 if length < 1000 else 256, work.width))
+
+    return search
+
+
+def test_of_a_search_what_is_found_is_guarded() -> None:
+    asked: list[_Work] = []
+    search = _blocks_search(asked)
+
+    def calculation(n: int, m: int) -> Any:
+        found = search(_Work((_Part(n // 4 * 4, 1), _Part(7, m - m)), 2))
+        assert found is not None
+        time, m_of = found
+        return m_of, n, time if time < 100 else 0.0
+
+    find = traced(calculation, 100, 1)
+    assert len(asked) == 1
+    assert find(101, 1) == (_Part(64, 2), 101, 107 / 8)
+    assert len(asked) == 1  # the same numbers were asked for
+    assert find(500, 3) == calculation(500, 3)
+    assert len(asked) == 2
+    assert not any(map(has_traced, asked))
+    assert find(2000, 1) is None  # other blocks
+    assert find(0, 1) is None  # none
+    assert find(7, 1) == calculation(7, 1)
+    assert find(900, 1) is None  # as long as that the calculation goes another way
+
+
+def test_a_search_that_fails_is_no_answer() -> None:
+    search = _blocks_search([])
+    find = traced(lambda n: search(_Work((_Part(n, 1),), n)) and n, 100)
+    assert find(13) is None
+    assert find(100) == 100
+
+    def careful(n: int) -> int:
+        try:
+            return 0 if search(_Work((_Part(n, 1),), 0)) is None else 1
+        except LookupError:
+            return n
+
+    failed = traced(careful, 13)
+    assert failed(13) == 13
+    assert failed(14) is None
+    none = traced(careful, 5)
+    assert none(6) == 0
+    assert none(13) is None
+    assert none(20) is None
+
+
+def test_a_search_for_plain_numbers_is_no_part_of_a_trace() -> None:
+    asked: list[_Work] = []
+    search = _blocks_search(asked)
+
+    def calculation(n: int) -> Any:
+        if n == 8:
+            # It is known to be eight.
+            return search(_Work((_Part(100, 1),), 2)), search(_Work((_Part(n + 92, 1),), 2))
+        return None
+
+    find = traced(calculation, 8)
+    assert find(8) == ((100 / 8, _Part(64, 2)),) * 2
+    assert len(asked) == 1
+
+
+def test_searches_keep_a_bounded_number_of_answers() -> None:
+    asked: list[_Work] = []
+
+    @searched
+    def search(work: _Work) -> int:
+        hash(work)
+        asked.append(work)
+        return work.width // 10_000
+
+    find = traced(lambda n: search(_Work((), n)), 0)
+    for _ in range(2):
+        for n in range(MOST_ANSWERS + 2):
+            assert find(n) == 0
+    assert MOST_ANSWERS + 2 < len(asked) <= 2 * (MOST_ANSWERS + 2) + 1
+    count = len(asked)
+    assert find(MOST_ANSWERS + 1) == 0
+    assert len(asked) == count
+
+
+def test_a_search_takes_numbers_of_one_trace() -> None:
+    search = _blocks_search([])
+    other = NumberTrace().leaf(100)
+    with pytest.raises(UntraceableError, match="numbers of two traces meet"):
+        traced(lambda n: search(_Work((_Part(n, 1),), other)), 100)
+    with pytest.raises(UntraceableError, match="a search is given work by name"):
+        traced(lambda n: search(work=_Work((), n)), 100)
+
+
+def test_searches_in_threads_find_the_same() -> None:
+    search = _blocks_search([])
+    find = traced(lambda n: (search(_Work((_Part(n, 1),), 1)), n)[1], 100)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(find, [n % 1500 for n in range(6000)]))
+    assert found == [n % 1500 if 10 <= n % 1500 < 1000 and n % 1500 != 13 else None for n in range(6000)]
+
+
+def test_records_and_tuples_as_they_are_told() -> None:
+    trace = NumberTrace()
+    n = trace.leaf(5)
+    told = as_told((_Work((_Part(n, 2),), n + 1), "x"))
+    assert not has_traced(told)
+    assert told == (_Work((_Part(5, 2),), 6), "x")
+    assert trace.function(n)([9]) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from dataclasses import replace
 
@@ -89,7 +90,7 @@ def test_the_search_finds_what_asking_for_every_time_finds(seed: int) -> None:
         exact=chance.random() < 0.2,
     )
     for device in DEVICES:
-        assert best_reduction.__wrapped__(space, device) == ranked_reductions(space, device)[0]
+        assert inspect.unwrap(best_reduction)(space, device) == ranked_reductions(space, device)[0]
 
 
 @pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
@@ -101,7 +102,7 @@ def test_the_search_asks_for_few_times(space: ReductionSpace, monkeypatch: pytes
         return total_time(work, device)
 
     monkeypatch.setattr(reduction_mappings_module, "total_time", noting)
-    best_reduction.__wrapped__(space, H200)
+    inspect.unwrap(best_reduction)(space, H200)
     assert len(asked) < len(list(reduction_mappings(space, H200))) / 2
 
 
