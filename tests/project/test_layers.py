@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tracebacks",),
     ("options", "release", "unbound_calls"),
     ("errors",),
-    ("source_location", "records", "syntax_trees"),
+    ("source_location", "records", "syntax_trees", "generated_code"),
     ("import_time", "locks"),
 )
 DEPTH = {name: depth for depth, row in enumerate(LAYERS) for name in row}
