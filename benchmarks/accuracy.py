@@ -40,7 +40,7 @@ from benchmarks.norm_cases import (
 from benchmarks.reduction_cases import cross_entropy, sum_over, var_mean_outer
 from benchmarks.verify import largest_error, largest_error_of_double
 from fuser.errors import NotSupportedError
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 F64 = DataType.Double
 ROWS, COLUMNS = 300, 5003

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from fuser.ir.integers import Int, Symbol, ceil_div, compile_function, less, minimum, prove_less, symbol
+from fuser.ir.integers.integers import Int, Symbol, ceil_div, compile_function, less, minimum, prove_less, symbol
 
 REPEATS = 2000
 

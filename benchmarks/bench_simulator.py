@@ -10,7 +10,7 @@ import time
 import ml_dtypes
 import numpy as np
 
-from fuser.ir.kernel import Kernel
+from fuser.ir.kernel.kernel import Kernel
 from tests.simulator.kernels import Run, bias_gelu, softmax
 
 

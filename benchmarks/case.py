@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.inputs import Input
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 if TYPE_CHECKING:
     from fuser.frontend.definition import FusionDefinition

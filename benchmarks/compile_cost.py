@@ -187,7 +187,7 @@ def _proposals(case: Case) -> float:
     from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
     from fuser.compiler.kernel_compiler import KernelCompiler
     from fuser.compiler.recorder import Recorder
-    from fuser.ir.enums import SchedulerType
+    from fuser.ir.ops.enums import SchedulerType
 
     fusion = ir_fusion(case)
     bound = bind_inputs(fusion, [i.descriptor() for i in case.inputs])

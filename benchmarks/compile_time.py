@@ -82,7 +82,7 @@ class NvrtcClock:
     """Adds up the time in NVRTC while it is in place."""
 
     def __init__(self) -> None:
-        from fuser.runtime import nvrtc
+        from fuser.runtime.kernels import nvrtc
 
         self.seconds = 0.0
         self.programs = 0
@@ -106,7 +106,7 @@ def first_result(case: Case, on_gpu: bool) -> FirstResult:
     if on_gpu:
         import torch
 
-        from fuser.runtime.device import get_device
+        from fuser.runtime.devices.device import get_device
 
         get_device("cuda", torch.cuda.current_device())
         inputs = torch_inputs(case.inputs, 0)

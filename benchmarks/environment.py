@@ -17,7 +17,7 @@ def describe() -> dict[str, str]:
     import torch
 
     from fuser import version
-    from fuser.runtime import nvrtc
+    from fuser.runtime.kernels import nvrtc
 
     index = torch.cuda.current_device()
     found = {

@@ -42,7 +42,7 @@ from benchmarks.compile_case import compile_case
 from benchmarks.sweep_cases import sweep_cases
 from fuser.compiler import kernel_compiler
 from fuser.errors import FuserError, InputValueError
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
 

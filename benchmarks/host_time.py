@@ -65,8 +65,8 @@ def relu_of_sum() -> FusionDefinition:
 
 def chain_of_kernels(program: Any, count: int) -> Any:
     """A host program that launches the kernel of another one `count` times, each on what the one before has made."""
-    from fuser.host_ir.expressions import extent
-    from fuser.host_ir.instructions import Allocate, LaunchKernel
+    from fuser.host_ir.instructions.expressions import extent
+    from fuser.host_ir.instructions.instructions import Allocate, LaunchKernel
     from fuser.host_ir.program import HostProgram
 
     (launch,) = program.launches()
@@ -234,10 +234,10 @@ def _cupy() -> Call:
 
 def bare_launch(pointers: Sequence[int], count: int) -> Callable[..., object]:
     """The driver's launch alone, on addresses of two inputs and an output: everything prepared, nothing allocated."""
-    from fuser.runtime.device import get_device
+    from fuser.runtime.devices.device import get_device
     from fuser.runtime.driver import bindings
+    from fuser.runtime.kernels.pack import ArgumentLayout
     from fuser.runtime.launch import Launch
-    from fuser.runtime.pack import ArgumentLayout
     from fuser.runtime.rtc_kernel import RtcKernel
 
     kernel = RtcKernel(_TEXT, "relu_of_sum").compile().kernel

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.ops.dtypes import DataType
 
 if TYPE_CHECKING:
     import numpy as np

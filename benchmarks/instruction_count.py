@@ -29,7 +29,7 @@ from benchmarks.case import Case
 from benchmarks.cases import public_cases
 from benchmarks.compile_case import compile_case
 from fuser.errors import FuserError
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 LANES_PER_SECOND = 132 * 128 * 1.7e9
 BYTES_PER_SECOND = 4.1e12
@@ -153,7 +153,7 @@ def count_kernel(case: Case, kernel: CompiledKernel, nvdisasm: str) -> Count | N
 
 def count_ptx(case: Case, kernel: CompiledKernel) -> str:
     """One line about the PTX of a kernel."""
-    from fuser.runtime.nvrtc import compile_to_ptx
+    from fuser.runtime.kernels.nvrtc import compile_to_ptx
 
     flags = (*kernel.options, f"-DFUSER_MAX_THREADS={kernel.max_block_size or 1024}")
     text = compile_to_ptx(kernel.source, (kernel.entry,), kernel.arch, flags).cubin.decode("utf-8", "replace")

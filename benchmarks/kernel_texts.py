@@ -28,9 +28,9 @@ from benchmarks.compile_case import compile_case
 from benchmarks.sweep_cases import sweep_cases
 from fuser.compiler.recorder import Recorder
 from fuser.errors import FuserError
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 SEEDS = (0, 2, 4)
 Hashes: TypeAlias = dict[str, dict[str, str]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.case import Case, Wide, as_dtype, either_rounding, wide_dtype
 from benchmarks.inputs import BF16, F32, SHORT_NAMES, Fill, Input
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 LAYER_EPS = 1e-5
 RMS_EPS = 1e-6

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.case import Case, Wide, as_dtype, as_tuple, wide_dtype
 from benchmarks.inputs import BF16, SHORT_NAMES, Fill, Input
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 

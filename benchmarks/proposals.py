@@ -29,7 +29,7 @@ from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.registry import SCHEDULERS
 
 LIMITS = {"first of a segment": 2.0, "other numbers of rows": 0.1, "the same again": 0.1}

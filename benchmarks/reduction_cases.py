@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.case import Case, Wide, as_dtype, exact_running_sums, wide_dtype
 from benchmarks.inputs import BF16, F32, INT64, SHORT_NAMES, Fill, Input
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 
 def sum_over(dim: int | None, rows: int, columns: int, dtype: DataType = F32) -> Case:

@@ -1,7 +1,7 @@
 """A CUDA driver that does nothing and a torch that has no GPU: what is left of a call then is this project's own Python.
 
 The driver answers every call at once; memory is addresses that nobody reads, a launch is counted. The torch is as much of
-the real one as `fuser.runtime.torch_arrays` asks: tensors with a layout, an address and a device, and the two private
+the real one as `fuser.runtime.arrays.torch_arrays` asks: tensors with a layout, an address and a device, and the two private
 functions by which memory and streams are had quickly. Its attributes cost about what torch's do.
 
     with idle_cuda() as driver:
@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from fuser.runtime import device as registry
-from fuser.runtime import driver, streams
+from fuser.runtime import driver
+from fuser.runtime.devices import device as registry
+from fuser.runtime.devices import streams
 
 _CONTEXT = 0xC0
 _ALIGNMENT = 512
@@ -285,7 +286,7 @@ class Tensor:
 @contextmanager
 def idle_cuda() -> Generator[IdleDriver]:
     """The idle driver under `fuser.runtime.driver` and the stand-in under `torch`; what was there comes back after."""
-    from fuser.runtime import torch_arrays
+    from fuser.runtime.arrays import torch_arrays
 
     idle = IdleDriver()
     names = ("_bindings", "_process", "_functions", "_contexts", "_version", "_count")

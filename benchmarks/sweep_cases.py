@@ -26,7 +26,7 @@ from benchmarks.reduction_cases import (
     transpose_add,
     var_mean_outer,
 )
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 LENGTHS = (1000, 3072, 5120, 7168, 50257, 128256, 250003, 64, 257, 1024, 16384)
 MOST_ROWS = 100_003

@@ -41,9 +41,9 @@ from fuser import (
     Switch,
     extent,
 )
-from fuser.host_ir.instructions import Instruction
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.host_ir.instructions.instructions import Instruction
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 
 ROWS = 4096
 BLOCK = 256

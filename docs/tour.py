@@ -19,10 +19,10 @@ from fuser.compiler.recorder import KeepingRecorder, PassObserver
 from fuser.compiler.stage_texts import schedule_text
 from fuser.host_ir.build import build_host_program
 from fuser.ir.fact_collection import collect_facts
-from fuser.ir.print_fusion import definition_text
+from fuser.ir.fusion.print_fusion import definition_text
 from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.device import get_device
+from fuser.runtime.devices.device import get_device
 from fuser.schedule.print_params import params_text
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion

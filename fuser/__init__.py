@@ -23,7 +23,7 @@ _DEFINITION = "fuser.frontend.definition"
 _DEFINE = "fuser.frontend.define"
 _FUSION = "fuser.frontend.fusion_handle"
 _HANDLES = "fuser.frontend.complete_handles"
-_ENUMS = "fuser.ir.enums"
+_ENUMS = "fuser.ir.ops.enums"
 _ERRORS = "fuser.errors"
 _PARAMETERS = "fuser.frontend.heuristic_params"
 
@@ -54,7 +54,7 @@ EXPORTS: dict[str, str] = {
     "execute_with_dtensors": "fuser.frontend.multidevice",
     "version": "fuser.release",
     "__version__": "fuser.release",
-    "DataType": "fuser.ir.dtypes",
+    "DataType": "fuser.ir.ops.dtypes",
     **dict.fromkeys(
         (
             "ParallelType",
@@ -92,16 +92,16 @@ EXPORTS: dict[str, str] = {
     "export_tuning": "fuser.compiler.tuning_record",
     "import_tuning": "fuser.compiler.tuning_record",
     "CompileParams": "fuser.compiler.compile_params",
-    "LaunchParams": "fuser.runtime.launch_params",
+    "LaunchParams": "fuser.runtime.kernels.launch_params",
     "FusionExecutorCache": "fuser.compiler.executor_cache",
     "KernelExecutor": "fuser.compiler.kernel_executor",
     "KernelCompiler": "fuser.compiler.kernel_compiler",
-    "CompiledKernel": "fuser.runtime.compiled_kernel",
+    "CompiledKernel": "fuser.runtime.kernels.compiled_kernel",
     "RtcKernel": "fuser.runtime.rtc_kernel",
     "HostProgram": "fuser.host_ir.program",
     **dict.fromkeys(
         ("extent", "stride", "scalar", "less", "less_equal", "equal", "not_equal", "all_of", "any_of"),
-        "fuser.host_ir.expressions",
+        "fuser.host_ir.instructions.expressions",
     ),
     "save": "fuser.host_ir.saved_programs",
     "load": "fuser.host_ir.saved_programs",
@@ -123,7 +123,7 @@ EXPORTS: dict[str, str] = {
             "Switch",
             "ForLoop",
         ),
-        "fuser.host_ir.instructions",
+        "fuser.host_ir.instructions.instructions",
     ),
     "DeviceInfo": "fuser.ir.device_info",
     **dict.fromkeys(

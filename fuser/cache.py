@@ -11,8 +11,8 @@ from fuser.compiler.tuning_record import TABLE, TUNING_FILE, export_tuning, impo
 from fuser.errors import FuserError
 from fuser.host_ir.saved_programs import PROGRAM_FILE
 from fuser.ir.record_files import RecordFile
-from fuser.runtime.disk_cache import DiskCache, disk_cache
-from fuser.runtime.nvrtc import BINARY_FILE
+from fuser.runtime.cache.disk_cache import DiskCache, disk_cache
+from fuser.runtime.kernels.nvrtc import BINARY_FILE
 
 USAGE = """usage: fuser cache info|verify|clear
        fuser cache export|import FILE

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from fuser.frontend.definition import FusionDefinition
     from fuser.host_ir.program import HostProgram
-    from fuser.runtime.compiled_kernel import CompiledKernel
-    from fuser.runtime.cuda_device import CudaDevice
-    from fuser.runtime.device import Device
-    from fuser.runtime.device_tensor import DeviceTensor
+    from fuser.runtime.arrays.device_tensor import DeviceTensor
+    from fuser.runtime.devices.cuda_device import CudaDevice
+    from fuser.runtime.devices.device import Device
+    from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
     Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ class Case:
 
 def define_bias_gelu(fd: FusionDefinition) -> None:
     """gelu(x + bias): x (rows, columns) and bias (columns) in BFloat16, computed in Float, BFloat16 out."""
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
     x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.BFloat16)
     bias = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.BFloat16)
@@ -86,7 +86,7 @@ def bias_gelu_arguments(x: Array) -> list[Array]:
     """Rows as they are, and a bias drawn at random."""
     import numpy as np
 
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
     bias = np.random.default_rng(1).standard_normal(x.shape[1])
     return [x.astype(DataType.BFloat16.numpy), bias.astype(DataType.BFloat16.numpy)]
@@ -111,7 +111,7 @@ def bias_gelu_reference(x: Array, bias: Array) -> tuple[Array, Array]:
 
 def define_rms_norm(fd: FusionDefinition) -> None:
     """x / sqrt(mean(x^2) + eps) * weight along rows: BFloat16 in and out, sums in Float."""
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
     x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.BFloat16)
     weight = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.BFloat16)
@@ -125,7 +125,7 @@ def rms_norm_arguments(x: Array) -> list[Array]:
     """Rows as they are, and weights around 1."""
     import numpy as np
 
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
     weight = 1 + 0.1 * np.random.default_rng(2).standard_normal(x.shape[1])
     return [x.astype(DataType.BFloat16.numpy), weight.astype(DataType.BFloat16.numpy)]
@@ -145,7 +145,7 @@ def rms_norm_reference(x: Array, weight: Array) -> tuple[Array, Array]:
 
 def define_cross_entropy(fd: FusionDefinition) -> None:
     """log(sum(exp(row))) - row[target] per row, in Float. The target is picked by comparing it with 0, 1, 2, ..."""
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
     logits = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
     target = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Int)
@@ -301,7 +301,7 @@ def run_case(case: Case, data: Array, device: Device) -> bool:
     right, text = describe_error(result, expected, allowed)
     print(f"  {'error':12}{text}: {'ok' if right else 'WRONG'}")
     if device.kind == "cuda":
-        from fuser.runtime.cuda_device import CudaDevice
+        from fuser.runtime.devices.cuda_device import CudaDevice
 
         assert isinstance(device, CudaDevice)
         repeated = time_on_gpu(program, inputs, device)
@@ -323,8 +323,8 @@ def time_on_gpu(program: HostProgram, inputs: Sequence[Array], device: CudaDevic
     """
     import numpy as np
 
-    from fuser.runtime.device_tensor import DeviceTensor
-    from fuser.runtime.streams import own_stream
+    from fuser.runtime.arrays.device_tensor import DeviceTensor
+    from fuser.runtime.devices.streams import own_stream
 
     # The stream on which programs run if they are given none.
     stream = own_stream(device)
@@ -403,8 +403,8 @@ def main(arguments: list[str]) -> int:
 def _run(data: Array | None) -> int:
     import numpy as np
 
-    from fuser.runtime import nvrtc
-    from fuser.runtime.device_choice import resolve_device
+    from fuser.runtime.arrays.device_choice import resolve_device
+    from fuser.runtime.kernels import nvrtc
 
     device = resolve_device(())
     simulated = device.kind != "cuda"

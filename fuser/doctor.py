@@ -333,7 +333,7 @@ class ThisMachine:
             return None
 
     def nvrtc(self) -> Nvrtc:
-        from fuser.runtime import nvrtc
+        from fuser.runtime.kernels import nvrtc
 
         return Nvrtc(nvrtc.version(), nvrtc.library_path(), nvrtc.supported_archs())
 
@@ -381,8 +381,8 @@ def render_probe(known: DeviceInfo, probed: DeviceInfo) -> str:
 
 
 def _probe_gpu() -> int:
-    from fuser.runtime.cuda_device import CudaDevice
-    from fuser.runtime.cuda_device_info import reported_info
+    from fuser.runtime.devices.cuda_device import CudaDevice
+    from fuser.runtime.devices.cuda_device_info import reported_info
     from fuser.runtime.probe import GpuBench, probe
     from fuser.runtime.probed_devices import keep_probed
 

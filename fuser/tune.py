@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fuser import options
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord
-from fuser.runtime.disk_cache import disk_cache
+from fuser.runtime.cache.disk_cache import disk_cache
 from fuser.schedule.tuning_candidates import difference
 
 USAGE = """usage: fuser tune SCRIPT [arguments]

@@ -25,8 +25,8 @@ from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.frontend.triangles import TRIANGLES
-from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, PointwiseOp
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, PointwiseOp
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 
@@ -129,7 +129,7 @@ def page() -> str:
     lines = [
         "# Ops",
         "",
-        "Written by `tools/generate_ops_page.py` from the op table (`fuser/ir/op_table.py`) and the docstrings: not by hand.",
+        "Written by `tools/generate_ops_page.py` from `fuser/ir/ops/op_table.py` and the docstrings: not by hand.",
         "`help(fuser.ops.add)` shows the same, with the errors.",
         "",
         f"Tensors can be of dtype {supported}. Not yet: {defined}.",

@@ -148,7 +148,7 @@ def ops_stub() -> str:
         "from typing import Any, NoReturn, SupportsIndex, overload\n\n",
         "from fuser.frontend.argument_types import Dtype, Flag, Number\n",
         "from fuser.frontend.handles import Extent, Operand, TensorView, Val\n",
-        "from fuser.ir.dtypes import DataType\n\n",
+        "from fuser.ir.ops.dtypes import DataType\n\n",
         *(f"{name}: dict[str, {kind}]\n" for name, kind in (("OPS", "Callable[..., Any]"), ("UNSUPPORTED", "str"))),
         "ELEMENTWISE: dict[str, Callable[..., Val]]\n\n",
     ]
@@ -180,12 +180,12 @@ from types import EllipsisType
 from typing import Any, ClassVar, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, overload
 
 from fuser.frontend.argument_types import Dtype, Flag, Number
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import Int
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 '''
 

@@ -2,7 +2,7 @@
 
 `generate_cuda` (generate.py) puts the text together: what stands around the body (preamble.py), statements
 (statements.py; reads under tests: tested_reads.py, tests that are left out: untested_values.py), values (values.py; the
-spelling of ops is ir/cuda_spelling.py), names (names.py).
+spelling of ops is ir/ops/cuda_spelling.py), names (names.py).
 
 The text includes nothing. 16-bit types, complex numbers and ops of several steps are device functions of this project,
 and only those that are used are written (device_functions.py, float_functions.py, complex_functions.py,
@@ -12,5 +12,5 @@ float_functions.py spells the float functions that would otherwise keep a 16-bit
 Exponentials of Doubles come from a table in shared memory where a thread computes many (exponentials.py).
 
 Indices are 32-bit where the facts bound them, else 64-bit (`Kernel.index_bits`). Launch bounds are macros,
-FUSER_MAX_THREADS and FUSER_MIN_BLOCKS, so that one text serves every block size: see runtime/variants.py.
+FUSER_MAX_THREADS and FUSER_MIN_BLOCKS, so that one text serves every block size: see runtime/kernels/variants.py.
 """

@@ -7,7 +7,7 @@ Grammar
 The text needs no header: math functions are those the compiler knows, 16-bit types are storage structs of our own,
 their conversions inline PTX. It compiles for every architecture from sm_75 on; `__CUDA_ARCH__` selects where an
 instruction is newer. Signed arithmetic goes through unsigned types so that it wraps. The semantics are those of
-`ir/numpy_functions.py`, value for value.
+`ir/ops/numpy_functions.py`, value for value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.trigonometric_functions import TRIGONOMETRIC_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
-from fuser.ir.cuda_spelling import device_names
+from fuser.ir.ops.cuda_spelling import device_names
 
 _INLINE = "__device__ __forceinline__"
 

@@ -14,10 +14,10 @@ so kernels whose threads compute few do without. Texts here are device functions
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import TRUE, Cond, equal, less_equal, prove_less
-from fuser.ir.kernel import THREAD_SYMBOLS, Call, For, If, Stmt, Store, Value, value_operands, walk
-from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.integers.integers import TRUE, Cond, equal, less_equal, prove_less
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Call, For, If, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 
 EXP_TABLE, FILL_EXP_TABLE = "fuser_exp_table", "fuser_fill_exp_table"

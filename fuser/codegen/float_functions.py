@@ -228,7 +228,7 @@ INLINE float fuser_sqrt(float x) {
 """,
 }
 
-# Off by at most twice what is off by half a unit: where no comparison and no integer may tell (`ir/approximate_ops.py`).
+# Off by at most twice what is off by half a unit: where no comparison and no integer may tell (`ir/ops/approximate_ops.py`).
 _NEAR = {
     # A power of two by which a divisor has a reciprocal that is a normal number, and by which a quotient loses nothing.
     "fuser_normal_scale": """
@@ -261,7 +261,7 @@ INLINE float fuser_near_sqrt(float x) {
 """,
 }
 
-# For results that are rounded to 16 bits in the end (`ir/approximate_ops.py`). x * log2(e) is rounded once and its
+# For results that are rounded to 16 bits in the end (`ir/ops/approximate_ops.py`). x * log2(e) is rounded once and its
 # constant is off by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) +
 # 2**(k-26)), relative.
 _DOUBLES = {

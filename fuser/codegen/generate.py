@@ -11,9 +11,9 @@ from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
 from fuser.codegen.values import ValueWriter
-from fuser.ir.dtypes import DataType
-from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_writes
+from fuser.ir.kernel.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_writes
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 
 

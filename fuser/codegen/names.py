@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from fuser.errors import InternalError
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import Symbol
-from fuser.ir.kernel import SIZE_SYMBOLS, THREAD_SYMBOLS, Buffer
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.kernel.kernel import SIZE_SYMBOLS, THREAD_SYMBOLS, Buffer
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.ops.op_table import POINTWISE
 
 _SHORT = {
     ParallelType.grid_x: ("bid_x", "grid_dim_x"),

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from fuser.codegen.device_functions import function_closure
 from fuser.codegen.names import Names
-from fuser.ir.kernel import (
+from fuser.ir.kernel.kernel import (
     Buffer,
     ExtentParameter,
     Kernel,
@@ -17,7 +17,7 @@ from fuser.ir.kernel import (
     TensorParameter,
     WorkspaceParameter,
 )
-from fuser.ir.op_table import cuda_type
+from fuser.ir.ops.op_table import cuda_type
 
 # Variants of one text differ in these definitions alone (register cap, minimum of resident blocks, largest block).
 BOUNDS = """\

@@ -1,4 +1,4 @@
-"""Random numbers as device functions: Philox4x32-10 and what is made of its words, as `fuser/ir/random_numbers.py` says.
+"""Random numbers as device functions: Philox4x32-10 and what is made of its words, as `fuser/ir/fusion/random_numbers.py` says.
 
 Uniform numbers are rounded at every step (no contraction), so that they are those of the simulator bit by bit. A call of
 `fuser_philox` that several elements of a thread share is pure and stands in the text once for each: the compiler computes it
@@ -7,7 +7,7 @@ once, and so what two normal numbers of Float share. Two of Double, whose logari
 
 from __future__ import annotations
 
-from fuser.ir.random_numbers import KEY_STEPS, MULTIPLIERS, ROUNDS
+from fuser.ir.fusion.random_numbers import KEY_STEPS, MULTIPLIERS, ROUNDS
 
 _PHILOX = f"""
 INLINE fuser_words fuser_philox(long long seed, long long offset, long long position) {{

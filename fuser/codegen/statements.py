@@ -19,10 +19,8 @@ from fuser.codegen.tested_reads import (
 from fuser.codegen.untested_values import untested_values
 from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter, is_scalar
 from fuser.errors import InternalError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
-from fuser.ir.integers import TRUE, ZERO, Cond, Int, const, less, split_multiples
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import TRUE, ZERO, Cond, Int, const, less, split_multiples
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -60,6 +58,8 @@ from fuser.ir.kernel import (
     WarpBarrier,
     post_words,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp
 
 _STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", CacheOp["global"]: "__stcg"}
 _SHUFFLES = {

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 from fuser.codegen.names import Names
 from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter
-from fuser.ir.enums import CacheOp
-from fuser.ir.integers import ZERO
-from fuser.ir.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_writes
+from fuser.ir.integers.integers import ZERO
+from fuser.ir.kernel.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_writes
+from fuser.ir.ops.enums import CacheOp
 from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}

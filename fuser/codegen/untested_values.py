@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.integers import Int, const
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, const
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     Call,
@@ -29,8 +29,8 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_writes
-from fuser.ir.print_kernel import print_stmt
+from fuser.ir.kernel.kernel_accesses import stmt_writes
+from fuser.ir.kernel.print_kernel import print_stmt
 from fuser.records import record
 
 

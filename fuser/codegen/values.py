@@ -1,6 +1,6 @@
 """Values as CUDA expressions.
 
-Every text is an operand in the sense of `ir/cuda_spelling.py`: a name, an element, a literal, a call or a parenthesised
+Every text is an operand in the sense of `ir/ops/cuda_spelling.py`: a name, an element, a literal, a call or a parenthesised
 expression, so that texts nest without regard to precedence.
 """
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from fuser.codegen.names import Names
 from fuser.errors import InternalError
-from fuser.ir.approximate_ops import ROWS
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
-from fuser.ir.integers import Cond, Int, Symbol, to_c
-from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
-from fuser.ir.op_table import (
+from fuser.ir.fusion.random_numbers import lanes_of
+from fuser.ir.integers.integers import Cond, Int, Symbol, to_c
+from fuser.ir.kernel.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
+from fuser.ir.ops.approximate_ops import ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp
+from fuser.ir.ops.op_table import (
     argument_dtypes,
     cast_spelling,
     compute_dtype,
@@ -29,7 +30,6 @@ from fuser.ir.op_table import (
     numpy_cast,
     result_dtype,
 )
-from fuser.ir.random_numbers import lanes_of
 
 # Loads with a cache hint. They are plain loads with a modifier, so that they see what the kernel wrote before.
 LOAD_FUNCTIONS = {

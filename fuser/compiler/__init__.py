@@ -4,7 +4,7 @@
                           halves `plan_fusion` and `compile_segments` are what `ProgramCache` calls
     kernel_compiler.py    `KernelCompiler`: one segment to one `CompiledKernel`
     executor_cache.py     `FusionExecutorCache`, which runs `fd.execute`: a launcher over `ProgramCache`s, one for each
-                          result of concretizing (ir/concretize.py)
+                          result of concretizing (ir/fusion/concretize.py)
     program_cache.py      finds the program for given inputs: see its four levels
     kernel_executor.py    `KernelExecutor`, which runs `fd.manual_execute`: one kernel, exactly as the user scheduled it
     bind_inputs.py        checks arguments against the fusion's inputs; errors in them are worded here
@@ -23,7 +23,7 @@ What happens after a failure (segment_failures.py)
     NVRTC errors are raised together, each with its segment and the user's line. If schedulers accept the structure of a
     segment but all refuse its sizes, the fusion is split again, and those schedulers are not asked about its exprs. If a
     stage fails on a segment, with whatever error, it is split in the same way: the scheduler gets at most half of the
-    exprs that it failed on. So is a kernel of several exprs that needs more than a thread has (ir/kernel_demand.py):
+    exprs that it failed on. So is a kernel of several exprs that needs more than a thread has (ir/kernel/kernel_demand.py):
     registers across iterations and barriers, or more instructions than the cache of an SM holds. An attempt covers all
     segments, so that all that fail are split together; what has failed for a schedule and a layout is not tried again for
     other sizes. An expr that is left alone gets a kernel of its own (schedule/schedulers/expr_eval.py). A bug is reported
@@ -37,8 +37,8 @@ Tuning (tuning.py, docs/decisions/0016-tuning.md)
     (`Scheduler.candidates`) are compiled in parallel and run on the real inputs of the call (segment_trial.py): they write
     to memory of their own, so that inputs are not changed. On a GPU the first run of each is in a child process
     (trial_process.py), so that one that faults or hangs does no harm. Times are taken in interleaved rounds
-    (runtime/cuda_timer.py, or a timer that the caller passes, as the simulator has none); a near-tie goes to the proposal.
-    The winner and all others are a record (tuning_record.py), in memory and in the disk cache; `fuser cache
+    (runtime/arrays/cuda_timer.py, or a timer that the caller passes, as the simulator has none); a near-tie goes to
+    the proposal. The winner and all others are a record (tuning_record.py), in memory and in the disk cache; `fuser cache
     export|import FILE` takes records to machines with the same GPU. A call uses a record if its key is equal and its
     winner still compiles to the kernel that was measured; else the record is ignored, with a reason. Nothing is measured
     within a stream capture. With `Tuning(wait=False)` or FUSER_TUNE=later, first calls run the proposal while candidates

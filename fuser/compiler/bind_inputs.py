@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any
 
 from fuser.errors import ElementTypeError, InputError, InputRuntimeError, InputTypeError
-from fuser.ir.dtypes import DataType
-from fuser.ir.extent_binding import asked_text, check_constraints
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
-from fuser.ir.integers import Int, Symbol, symbol
-from fuser.ir.scalar_evaluation import evaluate_scalar_op
-from fuser.ir.user_names import extent_text, input_label, input_list, input_name, input_subject, value_name
+from fuser.ir.fusion.extent_binding import asked_text, check_constraints
+from fuser.ir.fusion.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
+from fuser.ir.fusion.scalar_evaluation import evaluate_scalar_op
+from fuser.ir.fusion.user_names import extent_text, input_label, input_list, input_name, input_subject, value_name
+from fuser.ir.integers.integers import Int, Symbol, symbol
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.array_view import ArrayView, share_elements
-from fuser.runtime.arrays import cast_text, describe_array, input_sequence, library_of
-from fuser.runtime.device import Device
+from fuser.runtime.arrays.arrays import cast_text, describe_array, input_sequence, library_of
+from fuser.runtime.devices.device import Device
 from fuser.runtime.generator import draw_state
 from fuser.runtime.layouts import overlaps_itself
 from fuser.runtime.scalars import is_scalar, python_number

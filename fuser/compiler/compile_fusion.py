@@ -22,23 +22,23 @@ from fuser.compiler.segment_failures import (
 from fuser.compiler.tuning_record import Chosen
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
-from fuser.host_ir.expressions import Size, SlotSource, size_value
+from fuser.host_ir.instructions.expressions import Size, SlotSource, size_value
+from fuser.host_ir.instructions.slot_layouts import SlotLayouts, updated_by
 from fuser.host_ir.program import HostProgram
-from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
-from fuser.ir.concretize import concretize, resolutions
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, Tensor
-from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.reshape_dims import Resolution
-from fuser.ir.views import viewed
+from fuser.ir.fusion.concretize import concretize, resolutions
+from fuser.ir.fusion.fusion import Fusion, Tensor
+from fuser.ir.fusion.library_ops import LIBRARY_OPS
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.reshape_dims import Resolution
+from fuser.ir.fusion.views import viewed
+from fuser.ir.ops.enums import SchedulerType
 from fuser.optimize.end_kernels import end_kernels
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.reduce_in_steps import reduce_in_steps
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.kernel_split import KernelSplit
 from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit

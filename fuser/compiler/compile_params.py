@@ -7,7 +7,7 @@ from typing import Any
 
 from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from fuser.tracebacks import short_tracebacks
 
 

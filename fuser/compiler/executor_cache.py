@@ -17,28 +17,28 @@ from fuser.compiler.preparing import Prepared, prepare
 from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import FuserError, InputRuntimeError, NotSupportedError
-from fuser.host_ir.families import Derived, Layouts, Value
-from fuser.host_ir.launcher import Launcher
+from fuser.host_ir.executors.families import Derived, Layouts, Value
+from fuser.host_ir.executors.launcher import Launcher
+from fuser.host_ir.executors.steps import BoundProgram
 from fuser.host_ir.program import HostProgram
-from fuser.host_ir.steps import BoundProgram
-from fuser.ir.concretize import concretize, dynamic_extents, equal_extents, reshapes_of
-from fuser.ir.extent_binding import check_constraints
-from fuser.ir.fusion import Fusion, Scalar
-from fuser.ir.number_trace import UntraceableError, settled
-from fuser.ir.reshape_dims import Resolution
-from fuser.ir.user_names import input_name
+from fuser.ir.fusion.concretize import concretize, dynamic_extents, equal_extents, reshapes_of
+from fuser.ir.fusion.extent_binding import check_constraints
+from fuser.ir.fusion.fusion import Fusion, Scalar
+from fuser.ir.fusion.reshape_dims import Resolution
+from fuser.ir.fusion.user_names import input_name
+from fuser.ir.integers.number_trace import UntraceableError, settled
 from fuser.missing_names import says_instead
 from fuser.runtime.array_view import MAX_ALIGNMENT, ArrayView
-from fuser.runtime.arrays import input_sequence
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.device_choice import resolve_device
+from fuser.runtime.arrays.arrays import input_sequence
+from fuser.runtime.arrays.device_choice import resolve_device
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
 
 if TYPE_CHECKING:
     from fuser.compiler.tuning import Tuning
-    from fuser.host_ir.captured_program import CapturedProgram
+    from fuser.host_ir.executors.captured_program import CapturedProgram
 
 
 _RUN = "fd.execute([x, y]) runs a definition, fec.execute([x, y]) the fusion of a cache"
@@ -121,7 +121,7 @@ class FusionExecutorCache:
         """The graph of a device."""
         found = self._graphs.get(device)
         if found is None:
-            from fuser.host_ir.captured_program import CapturedProgram
+            from fuser.host_ir.executors.captured_program import CapturedProgram
 
             numbers = {i: input_name(self._ir, i) for i, spec in enumerate(self._ir.inputs) if isinstance(spec, Scalar)}
             with self._lock:
@@ -238,7 +238,7 @@ class FusionExecutorCache:
         return prepare(lambda: cache.program(looks, target, CompileOptions()))
 
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
-        """The cache of the fusion with what depends on the sizes decided: see fuser.ir.concretize."""
+        """The cache of the fusion with what depends on the sizes decided: see fuser.ir.fusion.concretize."""
         extents = {s.name: n for s, n in bound.extents.items()}
         pattern = self._pattern(bound, extents, self._resolutions)
         found = self._caches.get(pattern)

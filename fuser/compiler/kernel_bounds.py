@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.ir.integers import Int
-from fuser.ir.kernel_demand import demand_of
-from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel
-from fuser.runtime.variants import registers_among, rung_of
+from fuser.ir.integers.integers import Int
+from fuser.ir.kernel.kernel_demand import demand_of
+from fuser.runtime.kernels.compiled_kernel import BlocksBy, CompiledKernel
+from fuser.runtime.kernels.variants import registers_among, rung_of
 
 if TYPE_CHECKING:
-    from fuser.runtime.nvrtc import CompileResult
+    from fuser.runtime.kernels.nvrtc import CompileResult
 
 
 def fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:

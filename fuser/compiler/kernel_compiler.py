@@ -36,20 +36,20 @@ from fuser.compiler.segment_failures import (
 from fuser.compiler.stage_texts import resource_text, schedule_text
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
-from fuser.ir.fusion import Fusion, tensor_outputs
-from fuser.ir.kernel import Kernel, LaunchWait
-from fuser.ir.kernel_demand import demand_of
-from fuser.ir.launch_waits import starting_early
-from fuser.ir.proofs import ProofLog
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, tensor_outputs
+from fuser.ir.integers.proofs import ProofLog
+from fuser.ir.kernel.kernel import Kernel, LaunchWait
+from fuser.ir.kernel.kernel_demand import demand_of
+from fuser.ir.kernel.launch_waits import starting_early
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.missing_names import says_instead
 from fuser.records import record
-from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
-from fuser.runtime.device import Device
-from fuser.runtime.variants import bound_options, registers_among, rung_of
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import BlocksBy, CompiledKernel, content_hash
+from fuser.runtime.kernels.variants import bound_options, registers_among, rung_of
 from fuser.schedule.cost.kernel_split import choose_kernel_split
 from fuser.schedule.cost.two_kernel_reduction import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
@@ -61,7 +61,7 @@ from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
-    from fuser.runtime.nvrtc import CompileResult
+    from fuser.runtime.kernels.nvrtc import CompileResult
 
 
 MOST_LOOKED_AT, MOST_INSTEAD = 64, 4
@@ -187,7 +187,7 @@ class KernelCompiler:
     def target(self) -> Target:
         """What kernels are made for."""
         if self.device is None:
-            from fuser.runtime.device_choice import resolve_device
+            from fuser.runtime.arrays.device_choice import resolve_device
 
             self.device = resolve_device(())
         return Target.of(self.device)
@@ -490,7 +490,7 @@ class KernelCompiler:
 
     def _with_cubin(self, kernel: CompiledKernel, bound: BoundInputs) -> CompiledKernel:
         """The kernel with the binary of the rung that its block for these inputs falls in."""
-        from fuser.runtime import nvrtc
+        from fuser.runtime.kernels import nvrtc
 
         top, limit = rung_of(max(1, min(threads_of_block(kernel, bound), 1024)))
 

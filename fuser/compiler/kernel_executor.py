@@ -13,22 +13,22 @@ from fuser.compiler.recorder import recorder_from_environment
 from fuser.errors import InputRuntimeError, LaunchLimitError, SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import declared_facts, vectorized_arguments
 from fuser.ir.facts import DenseStride, UnitStride, ZeroStride, first_broken, layout_facts
-from fuser.ir.fusion import Fusion
-from fuser.ir.integers import Symbol
-from fuser.ir.launch_plan import LIMIT_REMEDIES
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.kernel.launch_plan import LIMIT_REMEDIES
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType, ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.missing_names import says_instead
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.records import record
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.device_choice import resolve_device
-from fuser.runtime.launch_params import UNSET, LaunchParams
+from fuser.runtime.arrays.device_choice import resolve_device
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.launch_params import UNSET, LaunchParams
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 

@@ -29,13 +29,13 @@ from fuser.compiler.tuning_record import TABLE, Chosen, TuningKey, key_of
 from fuser.host_ir.program import HostProgram
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, layout_facts
-from fuser.ir.fusion import Fusion
-from fuser.ir.number_trace import UntraceableError, settled
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.number_trace import UntraceableError, settled
 from fuser.options import logger
 from fuser.records import record
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.plan_evaluation import facts_hold
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
 from fuser.schedule.registry import LAST_RESORT, scheduler_for

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from fuser import locks, options
-from fuser.ir.kernel import Stmt
+from fuser.ir.kernel.kernel import Stmt
 
 _DUMP_COUNT = iter(range(1 << 62))
 _lock = locks.lock()
@@ -132,7 +132,7 @@ class PassObserver:
 
     def passed(self, name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """A pass's result."""
-        from fuser.ir.print_kernel import print_body
+        from fuser.ir.kernel.print_kernel import print_body
 
         if self.plant is not None:
             body = self.plant(name, body)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.errors import InternalError
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import ExpSum, Fusion, Tensor, expr_outputs, live_exprs
-from fuser.ir.kernel import Allocate, Stmt
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.schedule import Record, ScheduleBuilder
+from fuser.ir.fusion.fusion import ExpSum, Fusion, Tensor, expr_outputs, live_exprs
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.kernel.kernel import Allocate, Stmt
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import Record, ScheduleBuilder
 from fuser.lowering.pipeline import PASSES
 from fuser.optimize.assign_output_layouts import with_stride_orders
 
@@ -83,7 +83,7 @@ def write_segment_reproducer(why: str, segment: Fusion, scheduler: SchedulerType
 from fuser import DataType, DeviceInfo, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.reproducer import laid_out
-from fuser.ir.enums import SchedulerType
+from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.schedule.registry import LAST_RESORT, scheduler_of
@@ -120,9 +120,9 @@ import os
 {fault}from fuser import DataType, DeviceInfo, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.reproducer import laid_out, renamed, result_names
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.schedule import Record, ScheduleBuilder
+from fuser.ir.schedule.schedule import Record, ScheduleBuilder
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 
 {definition_text(fusion)}

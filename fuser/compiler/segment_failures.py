@@ -16,8 +16,8 @@ from fuser import options as environment
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.reproducer import script_or_why_none, write_segment_reproducer
 from fuser.errors import DefinitionError, FuserError, InputError, LaunchError, SchedulingError
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, tensor_outputs
+from fuser.ir.ops.enums import SchedulerType
 from fuser.records import record
 from fuser.schedule.cost.kernel_split import KernelSplit
 from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
@@ -81,7 +81,7 @@ def failed(
     Raises `error` itself where that is no bug.
     """
     # On first need: the module loads what compilations for the simulator do without.
-    from fuser.runtime.nvrtc import NvrtcUnavailableError
+    from fuser.runtime.kernels.nvrtc import NvrtcUnavailableError
 
     # A mistake of the user, or something that this machine lacks: no other cut helps.
     if isinstance(error, (InputError, DefinitionError, LaunchError, NvrtcUnavailableError, MemoryError, OSError)):

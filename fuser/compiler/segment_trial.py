@@ -16,23 +16,23 @@ from typing import Any, Self
 import numpy as np
 
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.host_ir.expressions import Size, SlotSource, size_value
-from fuser.host_ir.instructions import CallLibrary, LaunchKernel, LibraryArgument
+from fuser.host_ir.executors.run_inputs import host_number, make_ready
+from fuser.host_ir.instructions.expressions import Size, SlotSource, size_value
+from fuser.host_ir.instructions.instructions import CallLibrary, LaunchKernel, LibraryArgument
+from fuser.host_ir.instructions.slot_layouts import SlotLayouts, updated_by
 from fuser.host_ir.program import HostProgram
-from fuser.host_ir.run_inputs import host_number, make_ready
-from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
-from fuser.ir.tolerances import folded_elements, rounded_to, tolerance_of, tolerance_of_results
+from fuser.ir.fusion.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
+from fuser.ir.fusion.tolerances import folded_elements, rounded_to, tolerance_of, tolerance_of_results
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.array_view import MAX_ALIGNMENT, ArrayView
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.device_tensor import DeviceTensor, tensor_over
+from fuser.runtime.arrays.device_tensor import DeviceTensor, tensor_over
+from fuser.runtime.arrays.storage import Framework, Storage
+from fuser.runtime.devices.device import Device
+from fuser.runtime.devices.streams import join_streams
+from fuser.runtime.devices.strided_copy import copy_strided
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import element_span, row_major
-from fuser.runtime.storage import Framework, Storage
-from fuser.runtime.streams import join_streams
-from fuser.runtime.strided_copy import copy_strided
 from fuser.schedule.params import Params
 from fuser.schedule.segment import Segment
 
@@ -181,7 +181,7 @@ class RealValues:
         """A tensor as the library that the call's own arrays are of has it."""
         if self.device.kind != "cuda" or self._framework.kind != "torch":
             return t
-        from fuser.runtime.torch_arrays import torch_over
+        from fuser.runtime.arrays.torch_arrays import torch_over
 
         return torch_over(t)
 
@@ -196,7 +196,7 @@ class RealValues:
 
     def _input(self, view: ArrayView) -> DeviceTensor:
         if view.is_host:
-            from fuser.runtime.host_arrays import copy_in, host_storage
+            from fuser.runtime.arrays.host_arrays import copy_in, host_storage
 
             storage = host_storage(view)
             copy_in(view, storage, self.device, self._framework, self.stream)

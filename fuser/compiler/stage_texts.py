@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fuser.ir.facts import Facts
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 
 def schedule_text(scheduled: ScheduleBuilder, facts: Facts) -> str:

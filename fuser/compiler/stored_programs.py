@@ -24,8 +24,7 @@ from fuser.host_ir.program import HostProgram
 from fuser.host_ir.saved_programs import PROGRAM_FILE, SavedProgram
 from fuser.import_time import IMPORTED_NS
 from fuser.ir.device_info import DeviceInfo, Latencies, Rates
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Distribution,
     Expr,
     ExtentConstraint,
@@ -40,10 +39,11 @@ from fuser.ir.fusion import (
     Tensor,
     Window,
 )
+from fuser.ir.ops.dtypes import DataType
 from fuser.ir.record_files import ByHand, RecordFile
 from fuser.release import __version__
-from fuser.runtime.device import Device
-from fuser.runtime.disk_cache import DiskCache, digest_of, disk_cache
+from fuser.runtime.cache.disk_cache import DiskCache, digest_of, disk_cache
+from fuser.runtime.devices.device import Device
 from fuser.source_location import SourceLocation
 
 
@@ -140,7 +140,7 @@ def _store() -> DiskCache | None:
 def _toolchain(device: Device) -> str:
     if device.kind != "cuda":
         return ""
-    from fuser.runtime import nvrtc
+    from fuser.runtime.kernels import nvrtc
 
     return nvrtc.toolchain()
 

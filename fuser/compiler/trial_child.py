@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fuser.host_ir.saved_programs import load
-from fuser.ir.dtypes import DataType
-from fuser.runtime.device import Device, get_device
-from fuser.runtime.device_tensor import DeviceTensor, OwnedMemory
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor, OwnedMemory
+from fuser.runtime.devices.device import Device, get_device
 from fuser.runtime.layouts import element_span
 
 VALUES = "values.json"

@@ -26,10 +26,10 @@ from fuser.host_ir.program import HostProgram
 from fuser.host_ir.saved_programs import PROGRAM_FILE, SavedProgram
 from fuser.records import record
 from fuser.runtime.array_view import MAX_ALIGNMENT
-from fuser.runtime.device import Device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.cache.user_files import save_to
+from fuser.runtime.devices.device import Device
 from fuser.runtime.layouts import element_span
-from fuser.runtime.user_files import save_to
 
 _PACKAGE = Path(__file__).resolve().parent.parent.parent
 START_S = 60.0
@@ -189,7 +189,7 @@ def _write(folder: Path, slots: Mapping[str, DeviceTensor], written: Collection[
 
 def _span(t: DeviceTensor, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """The bytes from the first to the last element; what lies between elements is nobody's, and may never have been written."""
-    from fuser.runtime.host_bytes import read_elements
+    from fuser.runtime.devices.host_bytes import read_elements
 
     found = np.zeros(nbytes, np.uint8)
     read_elements(t.device, t.dtype, t.shape, t.strides, t.address, found, 0, t.stream)

@@ -40,15 +40,15 @@ from fuser.compiler.tuning_record import (
     outputs_of,
 )
 from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.records import record
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.file_lock import locked
-from fuser.runtime.frameworks import framework_for
-from fuser.runtime.storage import Framework
-from fuser.runtime.streams import own_stream
+from fuser.runtime.arrays.frameworks import framework_for
+from fuser.runtime.arrays.storage import Framework
+from fuser.runtime.cache.file_lock import locked
+from fuser.runtime.devices.device import Device
+from fuser.runtime.devices.streams import own_stream
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Params
 
 SLOWER = 2.0
@@ -283,7 +283,7 @@ class _Run:
                 f"tuning measures times, and the {self._device.kind} has none: run it on a GPU, or give "
                 "tune=fuser.Tuning(timer=...) something that has"
             )
-        from fuser.runtime.cuda_timer import CudaTimer
+        from fuser.runtime.arrays.cuda_timer import CudaTimer
 
         own = CudaTimer(self._device, self._framework, self._stream)
         try:

@@ -14,8 +14,8 @@ from fuser.compiler.tuning_record import Fate, mark_of
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Params
 
 SCHEDULERS_OF_SM = 4

@@ -28,9 +28,9 @@ from fuser.ir.device_info import DeviceInfo, Latencies, Rates
 from fuser.ir.record_files import ByHand, RecordFile
 from fuser.records import record
 from fuser.release import __version__
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.disk_cache import digest_of, disk_cache
-from fuser.runtime.user_files import load_from, save_to
+from fuser.runtime.cache.disk_cache import digest_of, disk_cache
+from fuser.runtime.cache.user_files import load_from, save_to
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Access, ColumnsOfBlocks, CooperativeGroups, OneCluster, Params, RowsOfBlocks
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.segment import Segment

@@ -5,13 +5,13 @@ From the top down; a file imports only what stands further down (a contract in p
     definition.py     `FusionDefinition`: the open definition, and the calls that run it (`execute`, `explain`,
                       `program`, `manual_execute`); lru_cache.py shares what was compiled between definitions
     around a fusion   schedule.py is `fd.sched`; validate.py compares results with the reference evaluator (reference.py) by
-                      the tolerances of ir/tolerances.py; translate.py and repro_script.py write programs that define a fusion
-                      again
+                      the tolerances of ir/fusion/tolerances.py; translate.py and repro_script.py write programs that
+                      define a fusion again
     fusion_handle.py  `Fusion`, by which handles come into being, and `FusionGuard`
     complete_handles.py   puts on the classes of handles what is made of ops and schedules, from the tables of operators.py,
                       subscripts.py, methods.py, verbs.py (where handles meet `ScheduleBuilder`) and unknown_attributes.py
     ops.py            the ops by name, from modules by kind; pointwise ops and reductions come from the rows of
-                      ir/op_table.py: elementwise.py, reductions.py; scans.py, shape_ops.py, reshape_ops.py, resize_ops.py,
+                      ir/ops/op_table.py: elementwise.py, reductions.py; scans.py, shape_ops.py, reshape_ops.py, resize_ops.py,
                       indexing_ops.py, random_ops.py, factories.py, triangles.py, library_calls.py. Beside them define.py:
                       inputs and constants
     operation.py      `@operation` and the checks of arguments, for every op; active_fusion.py: the fusion of what has no
@@ -27,7 +27,7 @@ and the stubs by which type checkers and editors know ops, tensors and the packa
 (`tools/generate_stubs.py`, `make stubs`), as is docs/ops.md.
 
 A name that does not exist, imported or asked for, and a call of what is no function are answered with what to write
-instead (advice.py, unknown_attributes.py, package_advice.py; missing_names.py, unbound_calls.py and ir/named_enums.py
+instead (advice.py, unknown_attributes.py, package_advice.py; missing_names.py, unbound_calls.py and ir/ops/named_enums.py
 below).
 """
 

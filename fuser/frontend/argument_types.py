@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
-    from fuser.ir.dtypes import DataType
+    from fuser.ir.ops.dtypes import DataType
 
 
 class TorchDtype(Protocol):
@@ -51,4 +51,4 @@ DtypeName: TypeAlias = Literal[
 """NumPy's names of the dtypes."""
 
 Dtype: TypeAlias = "DataType | DtypeName | np.dtype[Any] | type[Any] | TorchDtype"
-"""What names a dtype (`fuser.ir.dtypes.as_dtype`)."""
+"""What names a dtype (`fuser.ir.ops.dtypes.as_dtype`)."""

@@ -25,7 +25,7 @@ from fuser.frontend.operation import (
 )
 from fuser.frontend.scalars import constant
 from fuser.frontend.tensor_descriptor import compute_tensor_descriptor
-from fuser.ir.dtypes import DataType, as_dtype, scalar_type
+from fuser.ir.ops.dtypes import DataType, as_dtype, scalar_type
 from fuser.tracebacks import short_traceback
 
 Contiguity = tuple[bool | None, ...]

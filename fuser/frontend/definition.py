@@ -21,7 +21,7 @@ from fuser.errors import (
 from fuser.frontend.define import define_scalar_in, define_tensor_in, define_vector_in
 from fuser.frontend.fusion_handle import Fusion, FusionGuard
 from fuser.frontend.handles import TensorView, Val
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from fuser.missing_names import like_names
 from fuser.options import logger
 from fuser.source_location import caller_location
@@ -155,7 +155,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
                 self._fusion = None
                 fusion.check_leaves()
                 self._fusion = fusion
-                from fuser.ir.verify_fusion import verify_fusion
+                from fuser.ir.fusion.verify_fusion import verify_fusion
 
                 verify_fusion(fusion.ir_fusion)
             return
@@ -275,7 +275,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
         Raises DefinitionValueError for a host array of rank > 0 that only a GPU library could have made, and
         InputTypeError for a dtype that is not supported.
         """
-        from fuser.runtime.arrays import describe_array
+        from fuser.runtime.arrays.arrays import describe_array
 
         view = describe_array(x)
         if view.is_host and view.sizes and view.kind not in ("numpy",) and not _simulated():
@@ -632,13 +632,13 @@ _CALLED = {
 
 def _listed(inputs: Iterable[Any]) -> list[Any]:
     """Inputs of an execution as a list. Raises InputTypeError for what is none, a single array above all."""
-    from fuser.runtime.arrays import input_sequence
+    from fuser.runtime.arrays.arrays import input_sequence
 
     return list(input_sequence(inputs))
 
 
 def _simulated() -> bool:
     """Whether arrays on the host go to the simulated device."""
-    from fuser.runtime.device_choice import has_gpu
+    from fuser.runtime.arrays.device_choice import has_gpu
 
     return not has_gpu()

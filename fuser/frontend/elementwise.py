@@ -21,13 +21,13 @@ from fuser.frontend.operation import (
     operation,
     scalar_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, scalar_type, widen
-from fuser.ir.op_table import POINTWISE, OperandClass, PointwiseOp, check_cast, operand_dtype, result_dtype
-from fuser.ir.pointwise_op import DtypeRule
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.ops.dtypes import DataType, scalar_type, widen
+from fuser.ir.ops.op_table import POINTWISE, OperandClass, PointwiseOp, check_cast, operand_dtype, result_dtype
+from fuser.ir.ops.pointwise_op import DtypeRule
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
 
 Operand = Val | Number
 

@@ -18,14 +18,14 @@ from fuser.frontend.operation import (
     operation,
     scalar_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, scalar_type
-from fuser.ir.integers import const
-from fuser.ir.op_table import check_cast, kind_of
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.integers.integers import const
+from fuser.ir.ops.dtypes import DataType, scalar_type
+from fuser.ir.ops.op_table import check_cast, kind_of
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
 
 
 def _dtype_of(value: Val | Number) -> DataType:

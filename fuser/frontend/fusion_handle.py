@@ -23,11 +23,11 @@ from fuser.frontend.complete_handles import (
     Val,
 )
 from fuser.frontend.operation import is_number, meant_value
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import undefined_leaves
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.print_fusion import math_text, typed_text
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion import undefined_leaves
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.fusion.print_fusion import math_text, typed_text
+from fuser.ir.ops.dtypes import DataType
 from fuser.missing_names import says_instead
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from fuser.compiler.compile_params import CompileParams
-    from fuser.ir.integers import Int
-    from fuser.ir.schedule import ScheduleBuilder
+    from fuser.ir.integers.integers import Int
+    from fuser.ir.schedule.schedule import ScheduleBuilder
 
 
 _RUN = "fd.execute([x, y]) runs it, fd being its FusionDefinition"
@@ -146,7 +146,7 @@ class Fusion:
                 f"this fusion cannot be scheduled any more: {self._scheduled}", location=caller_location()
             )
         if self.schedule is None:
-            from fuser.ir.schedule import ScheduleBuilder
+            from fuser.ir.schedule.schedule import ScheduleBuilder
             from fuser.optimize.assign_output_layouts import assign_output_layouts
 
             self.close("scheduling has begun; define every op, input and output before the first scheduling call")

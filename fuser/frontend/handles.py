@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, TypeAlias
 
 from fuser.errors import DefinitionIndexError, DefinitionRuntimeError, DefinitionTypeError
-from fuser.ir import fusion as ir
-from fuser.ir.axis_range import outside_text
-from fuser.ir.dtypes import DataType
-from fuser.ir.print_fusion import dim_text, expr_text, transform_text, typed_text
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.print_fusion import dim_text, expr_text, transform_text, typed_text
+from fuser.ir.integers.axis_range import outside_text
+from fuser.ir.ops.dtypes import DataType
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from fuser.frontend.argument_types import Number
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
-    from fuser.ir.schedule import ScheduleBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
+    from fuser.ir.schedule.schedule import ScheduleBuilder
 
 Operand: TypeAlias = "Val | Number"
 """A tensor, a scalar of the fusion or a number."""

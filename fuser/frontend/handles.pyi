@@ -6,12 +6,12 @@ from types import EllipsisType
 from typing import Any, ClassVar, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, overload
 
 from fuser.frontend.argument_types import Dtype, Flag, Number
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import Int
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 Operand: TypeAlias = "Val | Number"
 Extent: TypeAlias = "Val | SupportsIndex"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser.errors import DefinitionAttributeError
-from fuser.ir.enums import (
+from fuser.ir.ops.enums import (
     MatmulBufferingLoopLevel,
     MatmulCircularBufferingStrategy,
     MatmulTileRasterizationOrder,
@@ -27,11 +27,11 @@ from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from fuser.compiler.compile_params import CompileParams
-    from fuser.runtime.launch_params import LaunchParams
+    from fuser.runtime.kernels.launch_params import LaunchParams
 
 
 def _launch_params() -> LaunchParams:
-    from fuser.runtime.launch_params import LaunchParams
+    from fuser.runtime.kernels.launch_params import LaunchParams
 
     return LaunchParams()
 

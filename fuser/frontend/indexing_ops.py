@@ -25,14 +25,14 @@ from fuser.frontend.operation import (
     tensor_argument,
 )
 from fuser.frontend.resize_ops import Bound, size_scalar, sliced
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import GatherKind
-from fuser.ir.integers import ZERO, const
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion import GatherKind
+from fuser.ir.integers.integers import ZERO, const
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
 
 
 @operation("index_select(arg: TensorView, index: TensorView, dim: int) -> TensorView")

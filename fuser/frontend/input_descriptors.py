@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fuser.frontend.validate import flatten_inputs
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 
 
@@ -23,7 +23,7 @@ class FakeInput:
 
 def describe_inputs(inputs: Iterable[Any]) -> list[object]:
     """One `FakeInput` per tensor, scalars as they are; nested lists flattened one level."""
-    from fuser.runtime.arrays import describe_array
+    from fuser.runtime.arrays.arrays import describe_array
     from fuser.runtime.scalars import is_scalar
 
     described: list[object] = []

@@ -17,14 +17,14 @@ from fuser.frontend.operation import (
     scalar_argument,
     tensor_argument,
 )
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Option, Scalar, Val
-from fuser.ir.op_table import check_cast
+from fuser.ir.fusion.fusion import Option, Scalar, Val
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import check_cast
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion import Tensor
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
+    from fuser.ir.fusion.fusion import Tensor
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
 
 
 def _on_device(builder: FusionBuilder, tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from fuser.tracebacks import short_traceback, short_tracebacks
 if TYPE_CHECKING:
     from fuser.compiler.executor_cache import FusionExecutorCache
     from fuser.frontend.definition import FusionDefinition
-    from fuser.ir.fusion import Fusion as IrFusion
+    from fuser.ir.fusion.fusion import Fusion as IrFusion
 
 
 @short_tracebacks

@@ -21,7 +21,7 @@ from fuser.frontend.operation import (
     tensor_argument,
 )
 from fuser.frontend.ops import OPS, UNSUPPORTED
-from fuser.ir.dtypes import DataType, widen
+from fuser.ir.ops.dtypes import DataType, widen
 
 _NO_METHODS = {"where", "embedding_fwd", "shape", "size", *UNSUPPORTED}
 """The first operand of `where` and `embedding_fwd` is not what they are about; others are attributes, or no ops yet."""

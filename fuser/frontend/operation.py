@@ -17,9 +17,9 @@ from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError
 from fuser.frontend.active_fusion import require_active_fusion
 from fuser.frontend.handles import Owner, TensorView, Val
 from fuser.frontend.signatures import merged_signature, name_of
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
-from fuser.ir.fusion import row_major_order
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion import row_major_order
+from fuser.ir.ops.dtypes import DataType, as_dtype, dtype_remedy
 from fuser.source_location import caller_location
 from fuser.tracebacks import shorten
 from fuser.unbound_calls import mismatch_text

@@ -10,8 +10,8 @@ from fuser.frontend.elementwise import ELEMENTWISE, operand_class, pointwise_val
 from fuser.frontend.handles import Val
 from fuser.frontend.library_calls import matmul
 from fuser.frontend.operation import fusion_of, is_number, operand_argument, operation
-from fuser.ir import fusion as ir
-from fuser.ir.op_table import POINTWISE, promoted_dtype
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.ops.op_table import POINTWISE, promoted_dtype
 from fuser.tracebacks import short_traceback
 
 

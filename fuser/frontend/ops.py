@@ -1,6 +1,6 @@
 """The ops of the DSL, by the names that users call: `fd.ops.add`, `fuser.ops.add`.
 
-Pointwise ops and reductions come from the rows of `fuser.ir.op_table`; others are written out in the modules below.
+Pointwise ops and reductions come from the rows of `fuser.ir.ops.op_table`; others are written out in the modules below.
 Names of the contract that are not supported yet exist and raise NotSupportedError.
 """
 

@@ -5,7 +5,7 @@ from typing import Any, NoReturn, SupportsIndex, overload
 
 from fuser.frontend.argument_types import Dtype, Flag, Number
 from fuser.frontend.handles import Extent, Operand, TensorView, Val
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 OPS: dict[str, Callable[..., Any]]
 UNSUPPORTED: dict[str, str]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fuser.frontend.advice import ABSENT, RECIPES, RENAMED, advice_on
 from fuser.frontend.ops import OPS
-from fuser.ir.dtypes import DataType, as_dtype
+from fuser.ir.ops.dtypes import DataType, as_dtype
 from fuser.missing_names import like_names
 
 _WHOLE_PACKAGE: dict[str, str] = {

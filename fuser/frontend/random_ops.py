@@ -20,12 +20,12 @@ from fuser.frontend.operation import (
     scalar_argument,
     tensor_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Distribution
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion import Distribution
+from fuser.ir.ops.dtypes import DataType
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
 
 
 def _random(

@@ -24,12 +24,12 @@ from fuser.frontend.operation import (
     sequence_argument,
     tensor_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, as_dtype, real_of, widen
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, ReductionOp
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.ops.dtypes import DataType, as_dtype, real_of, widen
+from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, ReductionOp
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
 
 
 def reduction_axes(tensor: ir.Tensor, dims: Sequence[int]) -> list[int]:

@@ -14,11 +14,9 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from fuser.errors import InputRuntimeError
-from fuser.ir.approximate_ops import ROWS
-from fuser.ir.concretize import concretize
-from fuser.ir.dtypes import DataType
-from fuser.ir.extent_binding import Binding, bind_extents, check_constraints
-from fuser.ir.fusion import (
+from fuser.ir.fusion.concretize import concretize
+from fuser.ir.fusion.extent_binding import Binding, bind_extents, check_constraints
+from fuser.ir.fusion.fusion import (
     COPIES,
     Broadcast,
     Cat,
@@ -47,8 +45,12 @@ from fuser.ir.fusion import (
     Welford,
     Window,
 )
-from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.ir.op_table import (
+from fuser.ir.fusion.library_ops import LIBRARY_OPS
+from fuser.ir.fusion.random_numbers import random_values
+from fuser.ir.fusion.scalar_evaluation import rounded_number
+from fuser.ir.ops.approximate_ops import ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import (
     POINTWISE,
     REDUCTIONS,
     SCANS,
@@ -57,9 +59,7 @@ from fuser.ir.op_table import (
     numpy_cast,
     operand_dtype,
 )
-from fuser.ir.random_numbers import random_values
-from fuser.ir.scalar_evaluation import rounded_number
-from fuser.runtime import array_library
+from fuser.runtime.arrays import array_library
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 from fuser.frontend.fusion_handle import Fusion
 from fuser.frontend.input_descriptors import FakeInput, describe_inputs
 from fuser.frontend.translate import translate_fusion
-from fuser.ir.dtypes import DataType
-from fuser.ir.print_fusion import literal
+from fuser.ir.fusion.print_fusion import literal
+from fuser.ir.ops.dtypes import DataType
 
 
 def repro_script(fusion: Fusion, inputs: Iterable[Any] | None = None, package: str = "fuser") -> str:

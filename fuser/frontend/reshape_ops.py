@@ -19,10 +19,10 @@ from fuser.frontend.operation import (
     sequence_argument,
     tensor_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ZERO, Int, const
-from fuser.ir.reshape_dims import product
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.reshape_dims import product
+from fuser.ir.integers.integers import ZERO, Int, const
+from fuser.ir.ops.dtypes import DataType
 
 
 @operation("reshape(arg: TensorView, new_shape: Sequence[Val | int]) -> TensorView")

@@ -18,15 +18,15 @@ from fuser.frontend.operation import (
     sequence_argument,
     tensor_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.axis_range import outside_text
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ONE, ZERO, const, minimum
-from fuser.ir.op_table import POINTWISE, kind_of
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.integers.axis_range import outside_text
+from fuser.ir.integers.integers import ONE, ZERO, const, minimum
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, kind_of
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
 
 Bound: TypeAlias = "tuple[Int, ir.Scalar | None]"
 """A position as an expression, and the scalar that has its value where it is no constant."""

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir import integers
-from fuser.ir.dtypes import DataType, scalar_type
-from fuser.ir.fusion import Scalar
-from fuser.ir.op_table import OperandClass, PointwiseOp, kind_of, operand_dtype, result_dtype
-from fuser.ir.pointwise_op import DtypeRule
-from fuser.ir.scalar_evaluation import Number, evaluate_op, rounded_number
+from fuser.ir.fusion.fusion import Scalar
+from fuser.ir.fusion.scalar_evaluation import Number, evaluate_op, rounded_number
+from fuser.ir.integers import integers
+from fuser.ir.ops.dtypes import DataType, scalar_type
+from fuser.ir.ops.op_table import OperandClass, PointwiseOp, kind_of, operand_dtype, result_dtype
+from fuser.ir.ops.pointwise_op import DtypeRule
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
 
 
 def constant(builder: FusionBuilder, value: Number, dtype: DataType | None = None) -> Scalar:

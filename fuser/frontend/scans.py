@@ -14,13 +14,13 @@ from fuser.frontend import scalars
 from fuser.frontend.elementwise import tensor_cast
 from fuser.frontend.handles import TensorView, Val, wrap_axis
 from fuser.frontend.operation import fusion_of, int_argument, operation, scalar_argument, tensor_argument
-from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, widen
-from fuser.ir.op_table import SCANS, ScanOp, kind_of
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.ops.dtypes import DataType, widen
+from fuser.ir.ops.op_table import SCANS, ScanOp, kind_of
 
 if TYPE_CHECKING:
     from fuser.frontend.operation import Number
-    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
 
 # A scalar of one of these kinds starts a scan of that kind without loss of kind.
 _STARTS = {"b": "b", "i": "bi", "f": "bif", "c": "bifc"}

@@ -21,11 +21,11 @@ from fuser.frontend.heuristic_params import (
 )
 from fuser.frontend.verbs import begun_schedule
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.missing_names import like_names
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.device_choice import resolve_device
+from fuser.runtime.arrays.device_choice import resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
 from fuser.schedule.scheduler import Refused, SegmentInputs

@@ -18,13 +18,13 @@ from fuser.frontend.operation import (
     sequence_argument,
     tensor_argument,
 )
-from fuser.ir import fusion as ir
-from fuser.ir.axis_range import outside_text
-from fuser.ir.integers import const
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.integers.axis_range import outside_text
+from fuser.ir.integers.integers import const
 
 if TYPE_CHECKING:
-    from fuser.ir.fusion_builder import FusionBuilder
-    from fuser.ir.integers import Int
+    from fuser.ir.fusion.fusion_builder import FusionBuilder
+    from fuser.ir.integers.integers import Int
 
 
 @operation("broadcast(arg: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView")

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Sequence
 from functools import cache
 
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from fuser.syntax_trees import syntax_tree
 from fuser.unbound_calls import Annotation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.errors import DefinitionTypeError
 from fuser.frontend.fusion_handle import Fusion
-from fuser.ir.print_fusion import definition_text
+from fuser.ir.fusion.print_fusion import definition_text
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
 

@@ -14,10 +14,17 @@ import numpy as np
 from fuser.errors import DefinitionTypeError, FuserError, InputAssertionError, InputRuntimeError, InputTypeError
 from fuser.frontend.fusion_handle import Fusion
 from fuser.frontend.reference import evaluate_values, returned_tensors
-from fuser.ir import fusion as ir
-from fuser.ir.extent_binding import bind_extents
-from fuser.ir.scalar_evaluation import Number
-from fuser.ir.tolerances import Tolerance, digits_of, folded_elements, rounded_to, tolerance_of, tolerance_of_results
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.extent_binding import bind_extents
+from fuser.ir.fusion.scalar_evaluation import Number
+from fuser.ir.fusion.tolerances import (
+    Tolerance,
+    digits_of,
+    folded_elements,
+    rounded_to,
+    tolerance_of,
+    tolerance_of_results,
+)
 from fuser.runtime.generator import last_draw
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
@@ -42,12 +49,12 @@ def host_array(value: Any) -> Array:
     """An array of any accepted library in host memory, as NumPy. Raises InputTypeError for what is no array."""
     if isinstance(value, np.ndarray):
         return value
-    from fuser.runtime.arrays import describe_array
+    from fuser.runtime.arrays.arrays import describe_array
 
     view = describe_array(value)
     match view.kind:
         case "torch":
-            from fuser.runtime.torch_arrays import torch_to_numpy
+            from fuser.runtime.arrays.torch_arrays import torch_to_numpy
 
             return torch_to_numpy(value.detach().cpu())
         case "cupy":

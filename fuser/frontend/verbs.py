@@ -1,4 +1,4 @@
-"""Scheduling verbs, the methods of tensors and axes that meet `fuser.ir.schedule.ScheduleBuilder`.
+"""Scheduling verbs, the methods of tensors and axes that meet `fuser.ir.schedule.schedule.ScheduleBuilder`.
 
 A verb freezes the definition if it is still open, and appends a record to its schedule.
 """
@@ -20,14 +20,14 @@ from fuser.frontend.operation import (
     int_argument,
     int_list_argument,
 )
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.named_enums import Named
-from fuser.ir.user_names import value_name
+from fuser.ir.fusion.user_names import value_name
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.ops.named_enums import Named
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:
-    from fuser.ir.schedule import ScheduleBuilder
+    from fuser.ir.schedule.schedule import ScheduleBuilder
 
 P = ParamSpec("P")
 R = TypeVar("R")

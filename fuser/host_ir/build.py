@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.host_ir.instructions import (
+from fuser.host_ir.instructions.instructions import (
     Alias,
     Allocate,
     CallLibrary,
@@ -20,12 +20,12 @@ from fuser.host_ir.instructions import (
     LaunchKernel,
     LibraryArgument,
 )
+from fuser.host_ir.instructions.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
+from fuser.host_ir.passes.reuse_memory import reuse_memory
 from fuser.host_ir.program import HostProgram
-from fuser.host_ir.reuse_memory import reuse_memory
-from fuser.host_ir.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
-from fuser.ir.fusion import GENERATOR_STATE, LibraryOp, Scalar, Tensor
-from fuser.ir.integers import Int
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.fusion.fusion import GENERATOR_STATE, LibraryOp, Scalar, Tensor
+from fuser.ir.integers.integers import Int
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 
 def build_host_program(segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> HostProgram:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import assert_never
 
 from fuser import options
-from fuser.host_ir.bodies import equal_bodies, selector_of, walk
-from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
-from fuser.host_ir.print_instruction import kernel_label, print_instruction
-from fuser.host_ir.print_program import print_program
-from fuser.host_ir.run_history import RunHistory
-from fuser.host_ir.stream_order import Name
-from fuser.host_ir.verified_program import VerifiedProgram
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
-from fuser.ir.launch_waits import why_not_made_early
-from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.library_calls import LibraryCall, notes_of, operands_text
+from fuser.host_ir.executors.run_history import RunHistory
+from fuser.host_ir.instructions.bodies import equal_bodies, selector_of, walk
+from fuser.host_ir.instructions.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
+from fuser.host_ir.instructions.print_instruction import kernel_label, print_instruction
+from fuser.host_ir.passes.print_program import print_program
+from fuser.host_ir.passes.stream_order import Name
+from fuser.host_ir.passes.verified_program import VerifiedProgram
+from fuser.ir.fusion.library_ops import LIBRARY_OPS
+from fuser.ir.kernel.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
+from fuser.ir.kernel.launch_waits import why_not_made_early
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.library_calls import LibraryCall, notes_of, operands_text
 
 
 def explain_program(program: VerifiedProgram, history: RunHistory) -> str:

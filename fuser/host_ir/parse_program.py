@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import get_args
 
 from fuser.errors import DefinitionTypeError
-from fuser.host_ir import expressions
-from fuser.host_ir.instructions import Instruction
+from fuser.host_ir.instructions import expressions
+from fuser.host_ir.instructions.instructions import Instruction
 from fuser.host_ir.program import HostProgram
-from fuser.ir import integers
-from fuser.ir.dtypes import DataType
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.launch_params import LaunchParams
+from fuser.ir.integers import integers
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.syntax_trees import syntax_tree
 
 

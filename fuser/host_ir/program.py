@@ -17,29 +17,29 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Never
 
 from fuser.errors import FuserError, LaunchError
-from fuser.host_ir.bodies import walk
-from fuser.host_ir.derived_steps import derived_steps
-from fuser.host_ir.families import Derived
-from fuser.host_ir.instructions import Instruction, LaunchKernel
-from fuser.host_ir.interpreter import interpret_and_bind
-from fuser.host_ir.launcher import Launcher
-from fuser.host_ir.print_program import print_program
-from fuser.host_ir.run_history import RunHistory
-from fuser.host_ir.run_inputs import check_stream
-from fuser.host_ir.steps import BoundProgram, memory_of
-from fuser.host_ir.verified_program import VerifiedProgram, verified_program
+from fuser.host_ir.executors.derived_steps import derived_steps
+from fuser.host_ir.executors.families import Derived
+from fuser.host_ir.executors.interpreter import interpret_and_bind
+from fuser.host_ir.executors.launcher import Launcher
+from fuser.host_ir.executors.run_history import RunHistory
+from fuser.host_ir.executors.run_inputs import check_stream
+from fuser.host_ir.executors.steps import BoundProgram, memory_of
+from fuser.host_ir.instructions.bodies import walk
+from fuser.host_ir.instructions.instructions import Instruction, LaunchKernel
+from fuser.host_ir.passes.print_program import print_program
+from fuser.host_ir.passes.verified_program import VerifiedProgram, verified_program
 from fuser.missing_names import KnownNames, says_instead
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.arrays import input_sequence
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.library_calls import LibraryCall
+from fuser.runtime.arrays.arrays import input_sequence
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.library_calls import LibraryCall
 from fuser.runtime.scalars import Scalar
 from fuser.tracebacks import short_tracebacks, shorten
 from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
 
 # Captured programs, explanations and rewrites are loaded when they are asked for: most programs are only run.
 if TYPE_CHECKING:
-    from fuser.host_ir.captured_program import CapturedProgram
+    from fuser.host_ir.executors.captured_program import CapturedProgram
 
 _RUN = "program.run([x, y]) runs it, on a list of all inputs"
 
@@ -155,7 +155,7 @@ class HostProgram:
         Raises what `run` raises, InputRuntimeError for arrays in host memory and those of other libraries, and LaunchError
         for a program with Synchronize.
         """
-        from fuser.host_ir.captured_program import CapturedProgram
+        from fuser.host_ir.executors.captured_program import CapturedProgram
 
         if self.verified.facts.synchronizes:
             raise LaunchError(
@@ -174,7 +174,7 @@ class HostProgram:
         share memory are refused where one of them is updated on another stream. Raises DefinitionRuntimeError for a program
         that names streams itself or has bodies, DefinitionTypeError for a number that is none.
         """
-        from fuser.host_ir.assign_streams import assign_streams
+        from fuser.host_ir.passes.assign_streams import assign_streams
 
         return HostProgram(self.inputs, self.outputs, assign_streams(self.instructions, streams))
 
@@ -188,7 +188,7 @@ class HostProgram:
 
         Raises DefinitionTypeError and DefinitionRuntimeError for names that do not fit.
         """
-        from fuser.host_ir.inline import inline_program
+        from fuser.host_ir.passes.inline import inline_program
 
         return inline_program(self.verified, inputs, outputs, prefix)
 

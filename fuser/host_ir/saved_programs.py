@@ -10,14 +10,14 @@ import os
 from typing import get_args
 
 from fuser.errors import InputTypeError, InputValueError, LaunchError, VariantUnavailableError
-from fuser.host_ir.instructions import Instruction
+from fuser.host_ir.instructions.instructions import Instruction
 from fuser.host_ir.program import HostProgram
 from fuser.ir.record_files import ByHand, RecordFile
 from fuser.records import record
-from fuser.runtime.compiled_kernel import KERNEL_CLASSES, CompiledKernel
-from fuser.runtime.launch_params import LaunchParams
-from fuser.runtime.user_files import load_from, save_to
-from fuser.runtime.variants import MAX_BLOCK, RUNGS, VARIANTS, Binary, KernelVariants, rung_of
+from fuser.runtime.cache.user_files import load_from, save_to
+from fuser.runtime.kernels.compiled_kernel import KERNEL_CLASSES, CompiledKernel
+from fuser.runtime.kernels.launch_params import LaunchParams
+from fuser.runtime.kernels.variants import MAX_BLOCK, RUNGS, VARIANTS, Binary, KernelVariants, rung_of
 from fuser.tracebacks import short_traceback
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from fuser.ir.enums import ParallelType
 from fuser.ir.facts import (
     Aligned,
     DenseStride,
@@ -33,10 +32,11 @@ from fuser.ir.facts import (
     stride_facts,
     those_that_hold,
 )
-from fuser.ir.fusion import IterDomain, Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
-from fuser.ir.integers import ONE, Int, Symbol
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.schedule_propagation import merged_dims
+from fuser.ir.fusion.fusion import IterDomain, Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
+from fuser.ir.integers.integers import ONE, Int, Symbol
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.ir.schedule.schedule_propagation import merged_dims
 
 INDEX_LIMIT = 2**30
 GRID_LIMIT = 65535

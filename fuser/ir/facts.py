@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import Int
+from fuser.ir.integers.integers import Int
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from fuser.ir.hashing import sha256
-from fuser.ir.integers import Cond, Int, from_parts, parts_of
+from fuser.ir.integers.hashing import sha256
+from fuser.ir.integers.integers import Cond, Int, from_parts, parts_of
 
 
 class UnreadableError(ValueError):
@@ -67,6 +67,7 @@ class RecordFile:
         self._classes |= {c: _Class(class_name(c), *_unpacked(how)) for c, how in (by_hand or {}).items()}
         self._classes |= _BUILT_IN
         self._by_name = {c.name: c for c in (*self._classes.values(), _INTEGER)}
+        assert len(self._by_name) == len(self._classes) + 1, "two classes of a kind of file have one name"
 
     @property
     def classes(self) -> frozenset[type]:
@@ -181,8 +182,8 @@ class RecordFile:
 
 
 def class_name(cls: type) -> str:
-    """What a class is called in files: `ir.kernel_statements.For`."""
-    return f"{cls.__module__.removeprefix('fuser.')}.{cls.__qualname__}"
+    """What a class is called in files, `kernel_statements.For`: whatever folder its module is in."""
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
 
 
 def _described(cls: type) -> _Class:

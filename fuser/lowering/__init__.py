@@ -51,8 +51,8 @@ Sub-packages
     fresh_numbers.py, names of temporaries. pyproject.toml says which sub-package may import which.
 
 Checks
-    The finished kernel is always verified (ir/verify_kernel.py). FUSER_VERIFY=passes verifies the schedule
-    (ir/verify_schedule.py) and, after each pass, kernel IR and what the pass ensures (checks/invariants.py, which shares no
-    code with the passes). FUSER_VERIFY=proofs proves simplifications again with SymPy (ir/proofs.py) and adds the
-    stage proofs.txt.
+    The finished kernel is always verified (ir/kernel/verify_kernel.py). FUSER_VERIFY=passes verifies the schedule
+    (ir/schedule/verify_schedule.py) and, after each pass, kernel IR and what the pass ensures (checks/invariants.py,
+    which shares no code with the passes). FUSER_VERIFY=proofs proves simplifications again with SymPy
+    (ir/integers/proofs.py) and adds the stage proofs.txt.
 """

@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import permutations
 
 from fuser.errors import SchedulingError
-from fuser.ir.canonical_symbols import canonical_symbols
-from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.facts import (
     DenseStride,
     Facts,
@@ -18,15 +16,17 @@ from fuser.ir.facts import (
     ZeroStride,
     stride_facts,
 )
-from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_outputs
-from fuser.ir.inlining import LoopSharing, share_loops
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, maximum, symbol
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
-from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
-from fuser.ir.proofs import ProofLog
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.scheduled_fusion import TensorState
-from fuser.ir.user_names import value_name
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
+from fuser.ir.fusion.user_names import value_name
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, maximum, symbol
+from fuser.ir.integers.proofs import ProofLog
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Buffer
+from fuser.ir.ops.enums import THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.schedule.canonical_symbols import canonical_symbols
+from fuser.ir.schedule.inlining import LoopSharing, share_loops
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.ir.schedule.scheduled_fusion import TensorState
 from fuser.records import record
 
 

@@ -13,13 +13,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
-from fuser.ir.extent_steps import extent_steps
 from fuser.ir.facts import LoopBound
-from fuser.ir.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, select
+from fuser.ir.integers.proofs import Claim, ProofLog
+from fuser.ir.kernel.extent_steps import extent_steps
+from fuser.ir.kernel.kernel import (
     THREAD_SYMBOLS,
     AtomicAdd,
     Buffer,
@@ -38,8 +37,8 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
-from fuser.ir.launch_plan import (
+from fuser.ir.kernel.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
+from fuser.ir.kernel.launch_plan import (
     LIMIT_REMEDIES,
     Binding,
     ExtentOf,
@@ -50,14 +49,15 @@ from fuser.ir.launch_plan import (
     StrideOf,
     Workspace,
 )
-from fuser.ir.proofs import Claim, ProofLog
-from fuser.ir.statement_scopes import defined_symbol
+from fuser.ir.kernel.statement_scopes import defined_symbol
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
 from fuser.lowering.collectives.expand_collectives import Expanded
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.kernel_rewrites import substitute_symbols
 from fuser.lowering.loop_nests.build_loop_nests import LoweredBody
 from fuser.lowering.memory.allocate_shared import SharedLayout
-from fuser.runtime.variants import rung_of
+from fuser.runtime.kernels.variants import rung_of
 
 _GRID_LIMITS = {ParallelType.grid_x: 2**31 - 1, ParallelType.grid_y: 65535, ParallelType.grid_z: 65535}
 

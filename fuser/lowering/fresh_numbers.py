@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fuser.ir.kernel import Allocate, Stmt, walk
-from fuser.ir.statement_scopes import defined_symbol
+from fuser.ir.kernel.kernel import Allocate, Stmt, walk
+from fuser.ir.kernel.statement_scopes import defined_symbol
 
 _NUMBERED = re.compile(r"_[A-Za-z]+(\d+)(?=_|$)")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from fuser.ir.integers import Int, Substitution, Symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, Substitution, Symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
-from fuser.ir.kernel import If, Role, Stmt
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
+from fuser.ir.kernel.kernel import If, Role, Stmt
+from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
 from fuser.lowering.fresh_numbers import FreshNumbers
 
 WARP = 32

@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar
 
 from fuser import options
 from fuser.errors import FuserError, InternalError
-from fuser.ir.enums import LoadStoreOpType, MemoryType
 from fuser.ir.facts import Facts
-from fuser.ir.fusion import tensor_inputs
-from fuser.ir.integers import ZERO
-from fuser.ir.kernel import Kernel, Stmt
-from fuser.ir.proofs import ProofLog, check_proofs
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.verify_kernel import verify_kernel
+from fuser.ir.fusion.fusion import tensor_inputs
+from fuser.ir.integers.integers import ZERO
+from fuser.ir.integers.proofs import ProofLog, check_proofs
+from fuser.ir.kernel.kernel import Kernel, Stmt
+from fuser.ir.kernel.verify_kernel import verify_kernel
+from fuser.ir.ops.enums import LoadStoreOpType, MemoryType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.collectives.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.finish_kernel import finish_kernel
@@ -77,7 +77,7 @@ def lower_fusion(
         proofs = ProofLog()
     verifies = "passes" in wanted or options.FAULT.get() is not None
     if verifies:
-        from fuser.ir.verify_schedule import verify_schedule
+        from fuser.ir.schedule.verify_schedule import verify_schedule
 
         verify_schedule(scheduled)
 

@@ -18,11 +18,11 @@ Passes, by what they are for
 
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself
-                     (ir/library_regions.py), and what one part hands to another is no output and lies row major. The
+                     (ir/fusion/library_regions.py), and what one part hands to another is no output and lies row major. The
                      passes in `WHOLE` see the calls.
     displaced reads  A slice, pad or gather reads at other indices than its result's. Passes move such reads to the
                      inputs; one that stays on a computed tensor ends a segment
                      (docs/decisions/0006-displaced-reads.md).
-    approximate ops  (ir/approximate_ops.py) A walk from outputs to inputs knows what relative error each tensor may have;
+    approximate ops  (ir/ops/approximate_ops.py) A walk from outputs to inputs knows what relative error each tensor may have;
                      an approximate op stands only where its error fits (docs/decisions/0007-approximate-ops.md).
 """

@@ -1,4 +1,4 @@
-"""Give every output its memory order (fuser.ir.output_layout); all that no output shows is row major.
+"""Give every output its memory order (fuser.ir.fusion.output_layout); all that no output shows is row major.
 
 Before: t1 = neg(t0), t0 in column-major order, t1 row major by default
 After:  t1 in column-major order
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expr,
     ExtentOp,
     Fusion,
@@ -24,7 +24,7 @@ from fuser.ir.fusion import (
     memory_order,
     row_major_order,
 )
-from fuser.ir.output_layout import gives_order, output_stride_orders
+from fuser.ir.fusion.output_layout import gives_order, output_stride_orders
 
 
 def assign_output_layouts(fusion: Fusion) -> Fusion:

@@ -21,10 +21,7 @@ rounds as well. Floats that comparisons depend on do so anyway (`codegen/float_f
 
 from __future__ import annotations
 
-from fuser.ir.approximate_ops import EXP_OF_NEGATIVE
-from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Expr,
     ExpSum,
@@ -34,6 +31,9 @@ from fuser.ir.fusion import (
     Tensor,
     next_number,
 )
+from fuser.ir.ops.approximate_ops import EXP_OF_NEGATIVE
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
 from fuser.optimize.compute_before_broadcast import tensor_of
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.value_ranges import range_of, value_ranges

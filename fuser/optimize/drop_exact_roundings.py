@@ -9,8 +9,7 @@ computed tensors has one after displaced reads are moved to inputs: pads stand b
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Cat,
     Expr,
     Fusion,
@@ -23,6 +22,7 @@ from fuser.ir.fusion import (
     expr_outputs,
     next_number,
 )
+from fuser.ir.ops.dtypes import DataType
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _NARROW = (DataType.BFloat16, DataType.Half)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Expand,
     Expr,
@@ -32,7 +32,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.live_order import exprs_below
+from fuser.ir.fusion.live_order import exprs_below
 
 _SMALL = (Pointwise, Broadcast, Expand, Squeeze, Permute)
 

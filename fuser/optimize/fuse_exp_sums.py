@@ -4,13 +4,13 @@ Before: t1 = max(t0, dims); t2 = broadcast(t1); t3 = exp(sub(t0, t2)); t4 = sum(
 After:  t1, t4 = exp_sum(t0, dims); t2 and t3 where something else uses them
 
 Softmax, log-softmax, the logarithm of a sum of exponentials and cross-entropy have this form. A scheduler that keeps the row on
-chip may go back to two passes (`fuser.ir.two_pass`): the exponentials are then computed once.
+chip may go back to two passes (`fuser.ir.schedule.two_pass`): the exponentials are then computed once.
 """
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Broadcast, Expr, ExpSum, Fusion, Pointwise, Reduction, Tensor, Val
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.fusion.fusion import Broadcast, Expr, ExpSum, Fusion, Pointwise, Reduction, Tensor, Val
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _EXPONENTIALS = ("exp", "coarse_exp", "coarse_exp_of_negative")

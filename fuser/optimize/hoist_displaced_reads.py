@@ -34,8 +34,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fuser.ir.dim_pairs import position_pairs
-from fuser.ir.fusion import (
+from fuser.ir.fusion.dim_pairs import position_pairs
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Cat,
     Expand,
@@ -65,11 +65,11 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum
-from fuser.ir.op_table import POINTWISE
-from fuser.ir.scalar_evaluation import Number, evaluate_op, rounded_number
-from fuser.ir.tensors import place_in_root
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.fusion.scalar_evaluation import Number, evaluate_op, rounded_number
+from fuser.ir.fusion.tensors import place_in_root
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, maximum, minimum
+from fuser.ir.ops.op_table import POINTWISE
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.

@@ -9,8 +9,8 @@ indices. Runs before `hoist_displaced_reads`, which would compute each piece of 
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Cat, Expr, Fusion, Resize, Scalar, Tensor, Window
-from fuser.ir.integers import ZERO, Int, maximum, prove_less_equal
+from fuser.ir.fusion.fusion import Cat, Expr, Fusion, Resize, Scalar, Tensor, Window
+from fuser.ir.integers.integers import ZERO, Int, maximum, prove_less_equal
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 

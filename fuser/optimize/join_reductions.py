@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expr,
     ExtentOp,
     Fusion,
@@ -25,7 +25,7 @@ from fuser.ir.fusion import (
     map_expr,
     tensor_inputs,
 )
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.optimize.nest_reductions import nest_reductions
 from fuser.optimize.remove_dead_code import remove_dead_code
 

@@ -15,8 +15,8 @@ Stands behind the passes that move reductions' operands, as it asks which dims a
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Fusion, Reducing, Reduction, Tensor, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.fusion import Fusion, Reducing, Reduction, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.records import record
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expr,
     ExtentOp,
     Fusion,
@@ -31,9 +31,9 @@ from fuser.ir.fusion import (
     row_major_order,
     tensor_inputs,
 )
-from fuser.ir.integers import ZERO, Int
-from fuser.ir.iteration_graph import Group
-from fuser.ir.reductions import REDUCTIONS
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.integers.integers import ZERO, Int
+from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.records import record
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser import options
-from fuser.ir.fusion import Fusion
-from fuser.ir.library_regions import rewrite_parts
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.library_regions import rewrite_parts
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expand,
     Expr,
     Full,
@@ -29,9 +29,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.library_regions import has_calls, places_of
-from fuser.ir.sub_fusion import tensor_expr
-from fuser.ir.views import ViewExpr
+from fuser.ir.fusion.library_regions import has_calls, places_of
+from fuser.ir.fusion.sub_fusion import tensor_expr
+from fuser.ir.fusion.views import ViewExpr
 
 
 def recompute_across_calls(fusion: Fusion) -> Fusion:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Expr,
     ExtentOp,
@@ -40,8 +39,9 @@ from fuser.ir.fusion import (
     row_major_order,
     tensor_outputs,
 )
-from fuser.ir.integers import const
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.integers.integers import const
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 

@@ -6,8 +6,8 @@ After:  t3 = neg(t0); outputs t3
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Expr, Fusion, Val, expr_outputs
-from fuser.ir.live_order import all_operands
+from fuser.ir.fusion.fusion import Expr, Fusion, Val, expr_outputs
+from fuser.ir.fusion.live_order import all_operands
 
 
 def remove_dead_code(fusion: Fusion) -> Fusion:

@@ -9,9 +9,20 @@ chip between passes, and is half as large.
 
 from __future__ import annotations
 
-from fuser.ir.approximate_ops import ROUND_TO_BFLOAT16
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Expr, Fusion, Pointwise, Reduction, Scan, Tensor, Val, Welford, expr_inputs, expr_outputs
+from fuser.ir.fusion.fusion import (
+    Expr,
+    Fusion,
+    Pointwise,
+    Reduction,
+    Scan,
+    Tensor,
+    Val,
+    Welford,
+    expr_inputs,
+    expr_outputs,
+)
+from fuser.ir.ops.approximate_ops import ROUND_TO_BFLOAT16
+from fuser.ir.ops.dtypes import DataType
 
 
 def round_as_floats(fusion: Fusion) -> Fusion:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Expr,
     ExtentOp,

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fuser.ir.dim_pairs import dim_pairs, displaced_dims, position_pairs
-from fuser.ir.fusion import (
+from fuser.ir.fusion.dim_pairs import dim_pairs, displaced_dims, position_pairs
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Cat,
     Expand,
@@ -56,10 +56,10 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ZERO, Int, const
-from fuser.ir.reshape_dims import Resolution, Run, product
-from fuser.ir.views import ViewExpr, runs_of, view_chain
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.fusion.reshape_dims import Resolution, Run, product
+from fuser.ir.fusion.views import ViewExpr, runs_of, view_chain
+from fuser.ir.integers.integers import ZERO, Int, const
 
 
 def split_reshaped_dims(fusion: Fusion) -> Fusion:

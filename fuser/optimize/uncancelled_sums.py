@@ -9,9 +9,9 @@ branch, and takes two thirds of the operations of Double. What nothing else read
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import ONE_PLUS_TANH
-from fuser.ir.fusion import Expr, Fusion, Pointwise, Scalar, Val
+from fuser.ir.fusion.fusion import Expr, Fusion, Pointwise, Scalar, Val
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.exact_ops import ONE_PLUS_TANH
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 

@@ -9,7 +9,7 @@ are the loops of a larger result.
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Broadcast, Expr, ExtentOp, Fusion, ScalarOp, Squeeze, Tensor, map_expr
+from fuser.ir.fusion.fusion import Broadcast, Expr, ExtentOp, Fusion, ScalarOp, Squeeze, Tensor, map_expr
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     ExtentOp,
     Full,
@@ -36,10 +36,10 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const
-from fuser.ir.iteration_graph import Group
-from fuser.ir.reductions import REDUCTIONS
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.integers.integers import ONE, ZERO, const
+from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 MOST = 8

@@ -4,7 +4,7 @@ Before: t3 = exp(t2); t4 = sum(t3); t5 = div(t3, t4); t6 = cast(t5, BFloat16)
 After:  t3 = coarse_exp(t2); t4 = sum(t3); t5 = coarse_div(t3, t4); t6 = cast(t5, BFloat16)
 
 For every tensor the largest relative error that is allowed it is found, from outputs back to inputs; an op is replaced by its
-approximate form (`ir/approximate_ops.py`) where that form's error fits.
+approximate form (`ir/ops/approximate_ops.py`) where that form's error fits.
 
     a 16-bit output       a quarter of its unit in the last place, at least: its rounding adds half a unit
     a 16-bit tensor that is computed with
@@ -26,9 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.ir.approximate_ops import APPROXIMATE, COARSE_FORM, NEAR
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     COPIES,
     Broadcast,
     Expr,
@@ -41,6 +39,8 @@ from fuser.ir.fusion import (
     expr_inputs,
     expr_outputs,
 )
+from fuser.ir.ops.approximate_ops import APPROXIMATE, COARSE_FORM, NEAR
+from fuser.ir.ops.dtypes import DataType
 from fuser.optimize.uncancelled_sums import tanh_plus_one
 from fuser.optimize.value_ranges import MOVING, Range, range_of, value_ranges
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 
-from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Expr, Fusion, Pointwise
-from fuser.ir.pointwise_op import PointwiseOp
+from fuser.ir.fusion.fusion import Expr, Fusion, Pointwise
+from fuser.ir.ops.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.pointwise_op import PointwiseOp
 from fuser.optimize.value_ranges import Range, range_of, value_ranges
 
 _FORMS: dict[tuple[str, DataType], tuple[Range, PointwiseOp]] = {

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     COPIES,
     Broadcast,
     Cat,
@@ -40,6 +39,7 @@ from fuser.ir.fusion import (
     expr_inputs,
     expr_outputs,
 )
+from fuser.ir.ops.dtypes import DataType
 
 Range = tuple[float, float]
 

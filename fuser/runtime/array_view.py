@@ -10,8 +10,8 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fuser.errors import ElementTypeError
-from fuser.ir.dtypes import DataType, from_numpy_name
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.ops.dtypes import DataType, from_numpy_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -30,8 +30,8 @@ from typing import Any
 
 from fuser import options
 from fuser.runtime.array_view import KEPT_ALIGNMENT, MAX_ALIGNMENT, ArrayKind
-from fuser.runtime.arrays import known_kind
-from fuser.runtime.device_choice import current_cuda_device
+from fuser.runtime.arrays.arrays import known_kind
+from fuser.runtime.arrays.device_choice import current_cuda_device
 from fuser.runtime.scalars import Scalar, python_number
 
 Key = tuple[Any, ...]

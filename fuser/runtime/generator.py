@@ -11,8 +11,8 @@ import threading
 from fuser import locks
 from fuser.errors import InputTypeError
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.device import Device
-from fuser.runtime.frameworks import framework_for
+from fuser.runtime.arrays.frameworks import framework_for
+from fuser.runtime.devices.device import Device
 from fuser.tracebacks import short_traceback
 
 DEFAULT_SEED = 0
@@ -45,7 +45,7 @@ def draw_state(first: ArrayView | None, device: Device, count: int) -> tuple[int
     """
     global _offset
     if device.kind == "cuda" and framework_for(first, device).kind == "torch":
-        from fuser.runtime.torch_arrays import advance_generator
+        from fuser.runtime.arrays.torch_arrays import advance_generator
 
         with _lock:
             seed, words = advance_generator(device.index, 4 * count)

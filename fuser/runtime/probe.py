@@ -262,7 +262,7 @@ class GpuBench:
         """See Bench."""
         import numpy as np
 
-        from fuser.runtime.launch_params import LaunchParams
+        from fuser.runtime.kernels.launch_params import LaunchParams
 
         kernel = self._kernels.get(entry)
         if kernel is None:

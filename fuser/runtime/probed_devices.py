@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from fuser import options
 from fuser.ir.device_info import DeviceInfo, Latencies, Rates
 from fuser.ir.record_files import RecordFile
-from fuser.runtime.disk_cache import digest_of, disk_cache
+from fuser.runtime.cache.disk_cache import digest_of, disk_cache
 
 DEVICE_FILE = RecordFile("device", 1, (DeviceInfo, Rates, Latencies))
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from fuser.errors import LaunchError, LaunchTypeError, LaunchValueError
 from fuser.runtime import driver
-from fuser.runtime.pack import PackedValue
-from fuser.runtime.raw_signature import RawKind, RawParameter
+from fuser.runtime.kernels.pack import PackedValue
+from fuser.runtime.kernels.raw_signature import RawKind, RawParameter
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fuser.runtime.device_tensor import DeviceTensor
+    from fuser.runtime.arrays.device_tensor import DeviceTensor
 
 
 class RawArray(NamedTuple):

@@ -12,12 +12,10 @@ from fuser.errors import CompilationError, InputTypeError, LaunchError, LaunchTy
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.missing_names import says_instead
 from fuser.runtime import driver
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Allocation, get_device
-from fuser.runtime.launch import Launch
-from fuser.runtime.launch_params import LaunchParams
-from fuser.runtime.raw_arguments import CheckedArgument, RawArray, check_arguments
-from fuser.runtime.raw_signature import (
+from fuser.runtime.devices.device import Allocation, get_device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.kernels.launch_params import LaunchParams
+from fuser.runtime.kernels.raw_signature import (
     PROBE_THREADS,
     SIGNATURE_EXAMPLE,
     RawParameter,
@@ -27,13 +25,15 @@ from fuser.runtime.raw_signature import (
     probe_source,
     read_signature,
 )
-from fuser.runtime.variants import MAX_BLOCK, RUNGS, bound_options, largest_block, rung_of
+from fuser.runtime.kernels.variants import MAX_BLOCK, RUNGS, bound_options, largest_block, rung_of
+from fuser.runtime.launch import Launch
+from fuser.runtime.raw_arguments import CheckedArgument, RawArray, check_arguments
 from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
-    from fuser.runtime.cuda_device import CudaDevice
-    from fuser.runtime.nvrtc import CompileResult
-    from fuser.runtime.pack import PackedValue
+    from fuser.runtime.devices.cuda_device import CudaDevice
+    from fuser.runtime.kernels.nvrtc import CompileResult
+    from fuser.runtime.kernels.pack import PackedValue
 
 
 # An error that is not about the entry: NVRTC looks for that in a file of its own.
@@ -107,7 +107,7 @@ class RtcKernel:
         `--maxrregcount=n` is a cap on registers for every block size. Raises CompilationError, quoting the line with a
         caret, for a text that NVRTC refuses, or asking for `signature=` where the parameters cannot be told.
         """
-        from fuser.runtime import nvrtc
+        from fuser.runtime.kernels import nvrtc
 
         if isinstance(options, str):
             raise InputTypeError(f"options is a sequence of texts, not one text: write [{options!r}]")
@@ -155,7 +155,7 @@ class RtcKernel:
     def _read_signature(
         self, result: CompileResult, expression: str, options: Sequence[str], name: str
     ) -> RawSignature:
-        from fuser.runtime import nvrtc
+        from fuser.runtime.kernels import nvrtc
 
         question = probe_expression(self.entry, self._given)
         try:
@@ -307,13 +307,13 @@ def _fixed_index(asked: int | DeviceInfo | CudaDevice | None) -> int | None:
 
 
 def _current_index() -> int:
-    from fuser.runtime.device_choice import current_cuda_device
+    from fuser.runtime.arrays.device_choice import current_cuda_device
 
     return current_cuda_device()
 
 
 def _cuda(index: int) -> CudaDevice:
-    from fuser.runtime.cuda_device import CudaDevice
+    from fuser.runtime.devices.cuda_device import CudaDevice
 
     device = get_device("cuda", index)
     assert isinstance(device, CudaDevice)
@@ -325,7 +325,7 @@ def _cuda(index: int) -> CudaDevice:
 
 def _check_sizes(kernel: CompiledKernel, launch: Launch, info: DeviceInfo) -> None:
     """What can be said about the sizes without a device."""
-    from fuser.runtime.cuda_launches import check_launch
+    from fuser.runtime.devices.cuda_launches import check_launch
 
     check_launch(kernel.name_expression, launch, info)
     fixed = kernel.fixed_bounds
@@ -337,7 +337,7 @@ def _check_sizes(kernel: CompiledKernel, launch: Launch, info: DeviceInfo) -> No
 
 
 def _pick_stream(stream: object, checked: Sequence[CheckedArgument], device: CudaDevice) -> int:
-    from fuser.runtime.streams import order_after, stream_handle
+    from fuser.runtime.devices.streams import order_after, stream_handle
 
     arrays = [argument.array for argument in checked if argument.array is not None]
     if stream is not None:
@@ -354,11 +354,11 @@ def _pick_stream(stream: object, checked: Sequence[CheckedArgument], device: Cud
 def _library_stream(array: RawArray, device: CudaDevice) -> int | None:
     match array.library:
         case "torch":
-            from fuser.runtime.torch_arrays import torch_framework
+            from fuser.runtime.arrays.torch_arrays import torch_framework
 
             return torch_framework(device).current_stream(device)
         case "cupy":
-            from fuser.runtime.cupy_arrays import CUPY
+            from fuser.runtime.arrays.cupy_arrays import CUPY
 
             return CUPY.current_stream(device)
         case _:

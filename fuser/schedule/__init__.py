@@ -5,7 +5,7 @@ A scheduler is a file and a line in registry.py. The first one in that order tha
     accepts(segment)                      looks at structure only; `Accepted`, or `Refused` with a reason in plain words
     propose(segment, inputs, device)      looks at sizes and strides too; `Params`, or `Refused`
     candidates(segment, inputs, device)   what tuning measures: the proposal, then its neighbours (tuning_candidates.py)
-    apply(segment, params)                records the verbs in a `ScheduleBuilder` (ir/schedule.py)
+    apply(segment, params)                records the verbs in a `ScheduleBuilder` (ir/schedule/schedule.py)
 
 `Params` are frozen records of all decisions that change the text of a kernel (params.py); the facts that a schedule
 asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Planning stages see a device as
@@ -35,7 +35,7 @@ Segmentation (segmentation.py)
         their own.
     2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
         (analysis/independent_outputs.py). Their kernels do not depend on each other and run co-resident, in pairs:
-        see `starts_next` and `beside` of ir/launch_plan.py.
+        see `starts_next` and `beside` of ir/kernel/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler accepts all the rest.
     4.  Levels (cuts.py): outputs that share no stored value are split apart; the rest is split below the highest level that
@@ -51,11 +51,11 @@ Segmentation (segmentation.py)
     split again. `fd.explain` shows every refusal in segments.py, and what was chosen and why in params.py.
 
 Library calls
-    An op that a library computes (ir/library_ops.py) is a segment without a kernel. The exprs between calls are divided into
-    regions: exprs of the same depth, the longest chain of calls before them, are one region, split as a
-    fusion by itself (ir/library_regions.py). So three products of one tensor have one region before and one after them.
+    An op that a library computes (ir/fusion/library_ops.py) is a segment without a kernel. The exprs between calls are
+    divided into regions: exprs of the same depth, the longest chain of calls before them, are one region, split as a
+    fusion by itself (ir/fusion/library_regions.py). So three products of one tensor have one region before and one after them.
     Values that only a later region reads are computed there; views that only calls read are aliases. Values between a region
-    and a call are row-major; if no strides make a reshape of one a view, a kernel copies it (ir/concretize.py).
+    and a call are row-major; if no strides make a reshape of one a view, a kernel copies it (ir/fusion/concretize.py).
     docs/decisions/0017-library-calls.md has the reasons.
 """
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fuser.ir.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks
 from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Cat,
     Expand,
@@ -44,9 +44,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Symbol
-from fuser.ir.iteration_graph import Group
-from fuser.ir.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.integers.integers import Symbol
 from fuser.schedule.analysis.reads import is_displaced
 
 Part = tuple[Fusion, tuple[Symbol, ...]]

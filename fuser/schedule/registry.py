@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.enums import SchedulerType
+from fuser.ir.ops.enums import SchedulerType
 from fuser.schedule.params import Params
 from fuser.schedule.scheduler import Scheduler
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     Tensor,
     TensorExpr,
@@ -19,7 +19,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
 from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, choose_scheduler, segment_of
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor, planned_layout
-from fuser.ir.fusion import Fusion
-from fuser.ir.integers import Int
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.integers import Int
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.params import Params, ParamsClass
 

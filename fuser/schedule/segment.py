@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence, Set
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     LibraryOp,
     Pointwise,
@@ -16,10 +15,11 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Symbol
-from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.ir.memoized import memoized
-from fuser.ir.sub_fusion import sub_fusion
+from fuser.ir.fusion.library_ops import LIBRARY_OPS
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.sub_fusion import sub_fusion
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.ops.enums import SchedulerType
 from fuser.records import record
 from fuser.schedule.analysis.reads import displaced_intermediate
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expr,
     Fusion,
     LibraryOp,
@@ -21,11 +21,11 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Symbol
-from fuser.ir.iteration_graph import Group
-from fuser.ir.library_regions import has_calls, parts_of
-from fuser.ir.live_order import exprs_below
-from fuser.ir.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.library_regions import has_calls, parts_of
+from fuser.ir.fusion.live_order import exprs_below
+from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.integers.integers import Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
 from fuser.schedule.boundaries import recompute_boundaries

@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar, assert_never
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.params import (
     Aligned,
     ChainedParams,

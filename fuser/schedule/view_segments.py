@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     ExtentOp,
     Fusion,
     Output,
@@ -14,8 +14,8 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.live_order import exprs_below
-from fuser.ir.views import ViewExpr, view_chain
+from fuser.ir.fusion.live_order import exprs_below
+from fuser.ir.fusion.views import ViewExpr, view_chain
 from fuser.schedule.schedulers.no_op import view_source
 from fuser.schedule.segment import Segment, accepted_segment
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fuser.errors import InternalError, LaunchError
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
+from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.kernel.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
+from fuser.ir.ops.enums import ParallelType
 from fuser.records import record
 from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.errors import Kind, SimulatorError

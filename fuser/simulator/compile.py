@@ -17,10 +17,8 @@ from typing import Any, assert_never
 from fuser import locks
 from fuser.errors import InternalError
 from fuser.generated_code import code_of
-from fuser.ir.approximate_ops import ROWS
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ZERO, Cond, Int, Symbol, Truth
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ZERO, Cond, Int, Symbol, Truth
+from fuser.ir.kernel.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Allocate,
@@ -68,9 +66,11 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.op_table import argument_dtypes, compute_dtype
-from fuser.ir.print_kernel import print_stmt
-from fuser.ir.promotion import result_dtype
+from fuser.ir.kernel.print_kernel import print_stmt
+from fuser.ir.ops.approximate_ops import ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import argument_dtypes, compute_dtype
+from fuser.ir.ops.promotion import result_dtype
 from fuser.simulator.conversions import cast_to, index_to, literal_array, random_of, stored_dtype
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.indices import vectorized

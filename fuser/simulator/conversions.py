@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Distribution
-from fuser.ir.op_table import numpy_cast
-from fuser.ir.random_numbers import random_values
+from fuser.ir.fusion.fusion import Distribution
+from fuser.ir.fusion.random_numbers import random_values
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import numpy_cast
 
 
 def cast_to(target: DataType) -> Callable[[Any], Any]:

@@ -10,18 +10,18 @@ import numpy as np
 from fuser import locks
 from fuser.errors import LaunchError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.runtime.commands import Command, Edges
-from fuser.runtime.device import Allocation, OrderCalls
+from fuser.runtime.devices.device import Allocation, OrderCalls
+from fuser.runtime.devices.run_commands import SequenceGraph
+from fuser.runtime.kernels.commands import Command, Edges
 from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.runtime.reports import Reports
-from fuser.runtime.run_commands import SequenceGraph
 from fuser.simulator.library_calls import call_numpy
 from fuser.simulator.memory import DeviceMemory
 from fuser.simulator.run_kernel import check_launch, run_kernel
 
 if TYPE_CHECKING:
-    from fuser.runtime.compiled_kernel import CompiledKernel
-    from fuser.runtime.library_calls import LibraryCall
+    from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+    from fuser.runtime.kernels.library_calls import LibraryCall
 
 
 class SimulatorDevice:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fuser.ir.integers import (
+from fuser.ir.integers.integers import (
     AllOf,
     AnyOf,
     Compare,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.ir.dtypes import compute_dtype
 from fuser.ir.facts import byte_span
-from fuser.ir.numpy_functions import numpy_cast
-from fuser.runtime import array_library
-from fuser.runtime.library_calls import LibraryCall, Operand
+from fuser.ir.ops.dtypes import compute_dtype
+from fuser.ir.ops.numpy_functions import numpy_cast
+from fuser.runtime.arrays import array_library
+from fuser.runtime.kernels.library_calls import LibraryCall, Operand
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
 from fuser.simulator.memory import DeviceMemory

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import Symbol
-from fuser.ir.kernel import THREAD_SYMBOLS, ScalarParameter
-from fuser.ir.op_table import numpy_cast
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, ScalarParameter
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.ops.op_table import numpy_cast
 from fuser.runtime.launch import Launch
 from fuser.simulator.binding import Binding
 from fuser.simulator.communication import Communication

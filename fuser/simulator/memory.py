@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fuser import locks
-from fuser.ir.dtypes import DataType
-from fuser.runtime.device import out_of_memory
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.devices.device import out_of_memory
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
-from fuser.ir.integers import Cond, Int, Symbol
-from fuser.ir.kernel import Buffer, GivenIndex, Kernel, Stmt
-from fuser.ir.print_kernel import print_stmt
+from fuser.ir.integers.integers import Cond, Int, Symbol
+from fuser.ir.kernel.kernel import Buffer, GivenIndex, Kernel, Stmt
+from fuser.ir.kernel.print_kernel import print_stmt
 from fuser.records import record
 
 # Sites that access no memory are numbered from here on.

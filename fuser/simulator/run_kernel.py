@@ -15,7 +15,7 @@ import numpy as np
 
 from fuser.errors import LaunchError
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.kernel import Kernel, SemaphoreParameter
+from fuser.ir.kernel.kernel import Kernel, SemaphoreParameter
 from fuser.records import record
 from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.binding import bind_arguments

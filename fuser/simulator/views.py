@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from fuser.errors import InternalError
-from fuser.ir.kernel import Buffer
+from fuser.ir.kernel.kernel import Buffer
 from fuser.simulator.communication import Communication
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import SITE_MASK, Array, Index, Lanes, has_any, in_shape, positions

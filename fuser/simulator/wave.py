@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fuser.ir.kernel import GivenIndex, Shuffle, ShuffleKind
+from fuser.ir.kernel.kernel import GivenIndex, Shuffle, ShuffleKind
 from fuser.simulator.async_copies import AsyncCopies
 from fuser.simulator.errors import Access, Kind, SimulatorError
 from fuser.simulator.exchange import Exchanges

@@ -27,7 +27,7 @@ from benchmarks.norm_cases import (
     softmax_backward,
 )
 from benchmarks.reduction_cases import cross_entropy, sum_over, var_mean_outer
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
 from tests.benchmarks.plain_statistics import Array, plain_var_mean, scalar_of
 

@@ -13,7 +13,7 @@ from benchmarks.inputs import Fill, Input, numpy_inputs
 from benchmarks.pointwise_cases import dropout_residual
 from benchmarks.recorded_peers import RecordedPeers
 from benchmarks.sweep_cases import ROW_FAMILIES
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
 from tests.benchmarks.public_programs import as_parameters
 from tests.judging.accuracy import dtype_of

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import chain_time
 from fuser.host_ir.program import HostProgram
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 
 

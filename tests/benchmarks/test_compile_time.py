@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compile_time import FirstResult, environment_of, error_of, in_new_process, text_of
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")

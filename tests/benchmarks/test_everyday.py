@@ -14,7 +14,7 @@ from benchmarks.everyday import everyday_cases
 from benchmarks.inputs import numpy_inputs, torch_inputs
 from fuser.frontend.validate import validate_outputs
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 

@@ -9,7 +9,7 @@ from benchmarks.cases import public_cases
 from benchmarks.compile_case import compile_case
 from benchmarks.everyday import everyday_cases
 from fuser.ir.device_info import DeviceInfo
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from tests.benchmarks.public_programs import as_parameters, program
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import switch_time
 from fuser import Switch
-from fuser.runtime import nvrtc
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.kernels import nvrtc
 from fuser.simulator.device import SimulatorDevice
 
 

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from fuser.codegen.generate import CudaSource, generate_cuda
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import Int, Symbol, as_int, ceil_div, const, equal, less, select, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, Symbol, as_int, ceil_div, const, equal, less, select, symbol
+from fuser.ir.kernel.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Allocate,
@@ -49,7 +47,9 @@ from fuser.ir.kernel import (
     WarpBarrier,
     WorkspaceParameter,
 )
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, Workspace
+from fuser.ir.kernel.launch_plan import Binding, ExtentOf, LaunchPlan, Workspace
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, CacheOp, MemoryType, ParallelType
 
 FLOAT, BF16, HALF, BOOL, INT32 = (
     DataType.Float,

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from fuser.codegen.device_functions import function_closure
-from fuser.ir.cuda_spelling import CUDA_TYPES, CudaSpelling
-from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import POINTWISE, cuda_literal, device_names
-from fuser.runtime import nvrtc
+from fuser.ir.ops.cuda_spelling import CUDA_TYPES, CudaSpelling
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, cuda_literal, device_names
+from fuser.runtime.kernels import nvrtc
 from tests.judging.accuracy import Array
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")

@@ -24,9 +24,9 @@ from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
-from fuser.ir.approximate_ops import APPROXIMATE, ROWS
-from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import (
+from fuser.ir.ops.approximate_ops import APPROXIMATE, ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import (
     POINTWISE,
     CudaSpelling,
     PointwiseOp,

@@ -18,9 +18,9 @@ from fuser import DataType, FusionDefinition
 from fuser.codegen.device_functions import function_closure, needs_function
 from fuser.codegen.exponentials import BY_POWERS, EXP_TABLE, FILL_EXP_TABLE
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.ir.approximate_ops import ROWS
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.ops.approximate_ops import ROWS
 from fuser.optimize.pipeline import optimize_fusion
 from tests.codegen.host_prelude import HOST_PRELUDE
 from tests.judging.accuracy import ulp

@@ -10,10 +10,8 @@ from fuser.codegen.generate import generate_cuda
 from fuser.codegen.preamble import BOUNDS
 from fuser.codegen.statements import unparenthesized
 from fuser.errors import InternalError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, ParallelType
-from fuser.ir.integers import const, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import const, less, symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     Cast,
     If,
@@ -32,6 +30,8 @@ from fuser.ir.kernel import (
     VectorMove,
     walk,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, ParallelType
 from tests.codegen.golden_corpus import (
     BOOL,
     DEVICE_LEVEL,

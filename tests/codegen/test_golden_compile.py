@@ -12,7 +12,7 @@ import re
 import pytest
 
 from fuser import options
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from tests.codegen.golden_corpus import corpus_sources, one_program
 
 TRIGONOMETRY = re.compile(r"\b(sin|cos|tan)f?\(")

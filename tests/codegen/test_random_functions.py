@@ -15,7 +15,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 
 D = DataType
 SHAPE = (8192, 1024)

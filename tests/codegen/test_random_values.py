@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pytest
 
 from fuser.codegen.device_functions import function_closure
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Distribution
-from fuser.ir.random_numbers import random_values
+from fuser.ir.fusion.fusion import Distribution
+from fuser.ir.fusion.random_numbers import random_values
+from fuser.ir.ops.dtypes import DataType
 
 D = DataType
 COMPILER = shutil.which("g++") or shutil.which("clang++")

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
-from fuser.ir.integers import const, less, symbol
-from fuser.ir.kernel import Allocate, If, Kernel, Literal, Role, Stmt, VectorMove
-from fuser.runtime import nvrtc
+from fuser.ir.integers.integers import const, less, symbol
+from fuser.ir.kernel.kernel import Allocate, If, Kernel, Literal, Role, Stmt, VectorMove
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp
+from fuser.runtime.kernels import nvrtc
 from tests.codegen.golden_corpus import (
     BOOL,
     FLOAT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.integers import Int, less, symbol
-from fuser.ir.kernel import Allocate, If, Literal, Role, Stmt
+from fuser.ir.integers.integers import Int, less, symbol
+from fuser.ir.kernel.kernel import Allocate, If, Literal, Role, Stmt
 from tests.codegen.golden_corpus import FLOAT, TID, N, at, call, kernel, loop, registers, store, tensor
 
 WAVE, J, K = symbol("i", below=2), symbol("j", below=4), symbol("k", below=4)

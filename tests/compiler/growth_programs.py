@@ -6,14 +6,14 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition, ParallelType
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Allocate, Deallocate, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent
+from fuser.host_ir.instructions.instructions import Allocate, Deallocate, LaunchKernel
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.runtime.rtc_kernel import RtcKernel
 
 ROWS = 96

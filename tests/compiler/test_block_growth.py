@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.runtime.variants import KernelVariants, VariantCounters
+from fuser.runtime.kernels.variants import KernelVariants, VariantCounters
 from tests.compiler.growth_programs import BLOCKS, generated_kernel, growth_program, raw_kernel
 
 

@@ -21,7 +21,7 @@ from fuser.errors import CompilationError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 
 
 @pytest.fixture(autouse=True)

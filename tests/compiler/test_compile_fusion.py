@@ -15,12 +15,12 @@ from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.compiler.program_cache import ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import SchedulingError
-from fuser.host_ir.instructions import Allocate, LaunchKernel
+from fuser.host_ir.instructions.instructions import Allocate, LaunchKernel
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.iteration_graph import IterationGraph
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.iteration_graph import IterationGraph
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice

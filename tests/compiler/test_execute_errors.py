@@ -31,8 +31,8 @@ from fuser.errors import (
     LaunchLimitError,
     SchedulingError,
 )
-from fuser.ir.enums import MemoryType
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.ops.enums import MemoryType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 
 X = np.ones((3, 4), np.float32)

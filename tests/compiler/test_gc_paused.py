@@ -16,9 +16,9 @@ from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.recorder import Recorder
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.runtime import nvrtc
-from fuser.runtime.compiled_kernel import Resources
+from fuser.ir.fusion.fusion import Fusion
+from fuser.runtime.kernels import nvrtc
+from fuser.runtime.kernels.compiled_kernel import Resources
 
 
 @pytest.fixture(autouse=True)

@@ -29,9 +29,9 @@ from fuser.compiler.recorder import KeepingRecorder, Recorder
 from fuser.compiler.stage_texts import resource_text
 from fuser.errors import DefinitionTypeError
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
-from fuser.runtime.nvrtc import CompileResult
+from fuser.ir.fusion.fusion import Fusion
+from fuser.runtime.kernels.compiled_kernel import BlocksBy, CompiledKernel, Resources
+from fuser.runtime.kernels.nvrtc import CompileResult
 from fuser.schedule.cost import reduction_mappings
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.print_params import params_text
@@ -63,7 +63,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int], **op
         blocks = int(asked[0].partition("=")[2]) if asked else 0
         return CompileResult(b"", {entries[0]: Resources(64, spills(blocks), 0, 0)}, {}, "", (12, 9), arch)
 
-    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", made)
+    monkeypatch.setattr("fuser.runtime.kernels.nvrtc.compile_to_cubin", made)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])
         fd.add_output(fd.ops.sum(x, 1))
@@ -133,7 +133,7 @@ def spilling(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int]) -> l
         report = Resources(64, spills(len(made)), 0, 0)
         return CompileResult(b"", {entries[0]: report}, {entries[0]: entries[0]}, "", (12, 9), arch)
 
-    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", compile_to_cubin)
+    monkeypatch.setattr("fuser.runtime.kernels.nvrtc.compile_to_cubin", compile_to_cubin)
     return made
 
 
@@ -183,7 +183,7 @@ def test_the_next_candidate_is_taken_where_fewer_blocks_have_room_than_were_plan
         report = Resources(64, spilled, 0, 0)
         return CompileResult(b"", {entries[0]: report}, {entries[0]: entries[0]}, "", (12, 9), arch)
 
-    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", compile_to_cubin)
+    monkeypatch.setattr("fuser.runtime.kernels.nvrtc.compile_to_cubin", compile_to_cubin)
     kernel, params = compiler.compile_segment(segment, bound)
     assert made[0][1], "the proposal is compiled for several blocks first"
     assert params != proposed

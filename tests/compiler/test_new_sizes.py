@@ -16,9 +16,9 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.tuning import Tuned
 from fuser.errors import InputRuntimeError
-from fuser.host_ir import families
-from fuser.host_ir.steps import BoundProgram, memory_of
-from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
+from fuser.host_ir.executors import families
+from fuser.host_ir.executors.steps import BoundProgram, memory_of
+from fuser.ir.integers.number_trace import Find, NumberTrace, UntraceableError
 from fuser.runtime.array_view import ArrayView
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place, place_all

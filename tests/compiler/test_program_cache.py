@@ -17,9 +17,9 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.program_cache import overlaps
 from fuser.errors import InputValueError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place, place_all

@@ -200,7 +200,7 @@ def test_the_last_resort_is_an_error_where_proposals_are_verified(monkeypatch: p
 
 def test_nvrtc_refuses_a_text(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
     """Kernels that it takes are used instead."""
-    from fuser.runtime import nvrtc
+    from fuser.runtime.kernels import nvrtc
 
     plain = nvrtc.compile_to_cubin
 

@@ -17,7 +17,7 @@ from fuser import DataType, FusionDefinition, FusionExecutorCache
 from fuser.compiler import program_cache, stored_programs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
-from fuser.runtime.disk_cache import DiskCache
+from fuser.runtime.cache.disk_cache import DiskCache
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
 from tests.fusions.fusion_corpus import ALIGNED, RAGGED, case

@@ -15,8 +15,8 @@ import pytest
 from fuser import HostProgram, LaunchKernel
 from fuser.compiler.trial_child import serve
 from fuser.compiler.trial_process import Outcome, TrialProcess
-from fuser.ir.dtypes import DataType
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel
 

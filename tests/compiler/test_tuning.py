@@ -23,7 +23,7 @@ from fuser.compiler.tuning import chosen, tuning_asked
 from fuser.compiler.tuning_candidates import THREAD_NAME
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
 from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError, SchedulingError
-from fuser.host_ir import families
+from fuser.host_ir.executors import families
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams
 from fuser.simulator.device import SimulatorDevice
 from tests.compiler.given_times import Clock, first_is_slow, is_neighbour, rows, softmax
@@ -430,7 +430,7 @@ def test_the_same_kernel_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_spills_and_idle_schedulers_are_out_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fuser.runtime.compiled_kernel import Resources
+    from fuser.runtime.kernels.compiled_kernel import Resources
 
     start = KernelCompiler.start_segment
     begun: list[Params] = []

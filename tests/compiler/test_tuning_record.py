@@ -32,8 +32,8 @@ from fuser.compiler.tuning_record import (
 )
 from fuser.errors import InputRuntimeError, InputValueError
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.hashing import sha256
-from fuser.runtime.disk_cache import DiskCache
+from fuser.ir.integers.hashing import sha256
+from fuser.runtime.cache.disk_cache import DiskCache
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.reasons import Reasons
 from tests.compiler.tuning_records import KEY, PARAMS, RECORD, SEGMENT

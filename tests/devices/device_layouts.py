@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fuser.runtime.array_view import framework_dtype
-from fuser.runtime.device import Device
-from fuser.runtime.device_tensor import DeviceTensor, OwnedMemory
+from fuser.runtime.arrays.device_tensor import DeviceTensor, OwnedMemory
+from fuser.runtime.devices.device import Device
 from fuser.runtime.layouts import element_span, row_major
 
 Array = np.ndarray[Any, Any]

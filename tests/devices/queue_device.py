@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import LaunchError
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation
+from fuser.runtime.devices.device import Allocation
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.launch import Launch
 from fuser.simulator.device import SimulatorDevice
 

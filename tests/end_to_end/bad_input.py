@@ -11,8 +11,8 @@ from fuser import DataType, FusionDefinition, ParallelType
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.errors import FuserError, InputRuntimeError
 from fuser.ir.facts import Aligned
-from fuser.ir.kernel import VectorMove, walk
-from fuser.runtime.device import Device
+from fuser.ir.kernel.kernel import VectorMove, walk
+from fuser.runtime.devices.device import Device
 from tests.devices.device_layouts import place
 
 A, R, T = AssertionError, RuntimeError, TypeError

@@ -25,10 +25,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fuser.runtime import nvrtc
-from fuser.runtime.compiled_kernel import Resources
-from fuser.runtime.disk_cache import DiskCache, digest_of
-from fuser.runtime.nvrtc import BINARY_FILE, CompileResult
+from fuser.runtime.cache.disk_cache import DiskCache, digest_of
+from fuser.runtime.kernels import nvrtc
+from fuser.runtime.kernels.compiled_kernel import Resources
+from fuser.runtime.kernels.nvrtc import BINARY_FILE, CompileResult
 
 LIMIT = 400_000  # bytes, less than all kernels together need
 WRONG = 3  # exit code

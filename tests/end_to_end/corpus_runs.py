@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.runtime.device import Device
+from fuser.runtime.devices.device import Device
 from tests.devices.device_layouts import place_all
 from tests.fusions.fusion_corpus import SIZES, FusionCase, Sizes, assert_close, expected
 

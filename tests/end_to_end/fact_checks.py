@@ -34,13 +34,13 @@ from fuser.ir.facts import (
     ZeroStride,
     first_broken,
 )
-from fuser.ir.fusion import Fusion, Tensor
-from fuser.ir.integers import Symbol
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.fusion.fusion import Fusion, Tensor
+from fuser.ir.integers.integers import Symbol
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.plan_evaluation import evaluation_of, facts_hold
 from fuser.runtime.layouts import element_span
-from fuser.runtime.plan_evaluation import evaluation_of, facts_hold
 from fuser.schedule.segmentation import SegmentedFusion
 from tests.devices.device_layouts import place
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, Arg, FusionCase, SizeOf, assert_close, case, expected

@@ -16,8 +16,8 @@ from enum import Enum
 import numpy as np
 
 from fuser.errors import FuserError
-from fuser.ir.integers import AllOf, Cond, all_of
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import AllOf, Cond, all_of
+from fuser.ir.kernel.kernel import (
     AsyncCommit,
     AsyncWait,
     AtomicAdd,
@@ -32,7 +32,7 @@ from fuser.ir.kernel import (
     Store,
     WarpBarrier,
 )
-from fuser.ir.print_kernel import print_kernel
+from fuser.ir.kernel.print_kernel import print_kernel
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.fusions.kernel_corpus import Case
 from tests.judging.harness import Lowered, Outcome, run

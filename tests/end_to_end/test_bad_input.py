@@ -15,7 +15,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import FuserError, InputError, InputRuntimeError
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.devices.small_simulator import small_simulator

@@ -15,9 +15,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.facts import IndexBound, LoopBound, TensorDescriptor
+from fuser.runtime.kernels.plan_evaluation import evaluation_of
 from fuser.runtime.launch import Launch
 from fuser.runtime.layouts import row_major
-from fuser.runtime.plan_evaluation import evaluation_of
 from fuser.simulator.device import SimulatorDevice
 from fuser.simulator.memory import DeviceMemory
 from fuser.simulator.run_kernel import run_kernel

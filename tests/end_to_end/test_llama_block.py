@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from fuser.host_ir.instructions import CallLibrary, LaunchKernel
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.host_ir.instructions.instructions import CallLibrary, LaunchKernel
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.llama_block import WEIGHTS, Sizes, define, forward, inputs
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
 from tests.frontend.building import NUMPY_DTYPES

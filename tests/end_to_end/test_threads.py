@@ -7,7 +7,7 @@ import pytest
 
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.errors import InputRuntimeError
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
 from tests.end_to_end.many_threads import Array, grid_sum, together, uneven

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.verify_fusion import verify_fusion
 
 NUMPY_DTYPES = (
     DataType.Double,

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import IterKind
+from fuser.ir.fusion.fusion import IterKind
 from tests.frontend.building import define, lines
 
 

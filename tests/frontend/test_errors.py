@@ -9,7 +9,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionError
 from fuser.frontend.ops import OPS, UNSUPPORTED
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.ops.op_table import POINTWISE
 
 D = DataType
 R, T, N = RuntimeError, TypeError, NotImplementedError

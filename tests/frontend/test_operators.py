@@ -16,7 +16,7 @@ G = np.array([2.0, -2.0, 0.5, -4.0], np.float32)
 
 
 def binary(function: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
-    from fuser.ir.dtypes import from_numpy_name
+    from fuser.ir.ops.dtypes import from_numpy_name
 
     def body(fd: FusionDefinition) -> Any:
         tensors = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.ops.op_table import POINTWISE
 from tests.frontend.building import NUMPY_DTYPES, define, evaluate, lines, op_names
 
 D = DataType
@@ -270,7 +270,7 @@ def test_low_precision_scalars_count_as_float():
 
 def both(op, *arrays, **kwargs):
     """The op through the front end on tensors of the arrays' dtypes."""
-    from fuser.ir.dtypes import from_numpy_name
+    from fuser.ir.ops.dtypes import from_numpy_name
 
     def body(fd):
         tensors = [

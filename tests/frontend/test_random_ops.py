@@ -11,9 +11,9 @@ import fuser
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionError, InputRuntimeError
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir import fusion as ir
-from fuser.ir.fusion import Distribution
-from fuser.ir.random_numbers import random_values
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.fusion import Distribution
+from fuser.ir.fusion.random_numbers import random_values
 from tests.frontend.building import define, lines, rebuild
 
 D = DataType
@@ -208,8 +208,8 @@ def test_executions_compile_once() -> None:
 
 def test_replays_draw_anew() -> None:
     """The launcher's kept steps take the state like any number that sizes do not depend on."""
-    from fuser.runtime.device import get_device
-    from fuser.runtime.device_tensor import DeviceTensor
+    from fuser.runtime.arrays.device_tensor import DeviceTensor
+    from fuser.runtime.devices.device import get_device
 
     fd = define(lambda fd: fd.ops.rand_like(fd.define_tensor([-1, 8])))
     x = DeviceTensor.from_numpy(np.zeros((4, 8), np.float32), get_device("simulator", 0))

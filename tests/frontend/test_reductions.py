@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.dtypes import from_numpy_name
+from fuser.ir.ops.dtypes import from_numpy_name
 from tests.frontend.building import define, evaluate, lines, op_names
 
 D = DataType

@@ -9,11 +9,11 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.concretize import concretize
-from fuser.ir.dtypes import from_numpy_name
-from fuser.ir.fusion import Pointwise, Scan
-from fuser.ir.tolerances import folded_elements
-from fuser.ir.verify_fusion import fusion_problems, verify_fusion
+from fuser.ir.fusion.concretize import concretize
+from fuser.ir.fusion.fusion import Pointwise, Scan
+from fuser.ir.fusion.tolerances import folded_elements
+from fuser.ir.fusion.verify_fusion import fusion_problems, verify_fusion
+from fuser.ir.ops.dtypes import from_numpy_name
 from tests.frontend.building import define, evaluate, lines, op_names, rebuild
 
 D = DataType

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuser import DataType, FusionDefinition, translate_fusion
-from fuser.ir.op_table import POINTWISE
-from fuser.ir.print_fusion import HEADER, literal
+from fuser.ir.fusion.print_fusion import HEADER, literal
+from fuser.ir.ops.op_table import POINTWISE
 from tests.frontend.building import NUMPY_DTYPES, define, evaluate, lines, rebuild
 
 D = DataType

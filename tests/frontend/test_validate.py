@@ -5,7 +5,7 @@ import pytest
 from fuser import DataType, get_val_tolerances, validate_with_auto_inferred_outputs
 from fuser.errors import InputAssertionError, InputRuntimeError
 from fuser.frontend.validate import compare_arrays, validate_outputs
-from fuser.ir.tolerances import tolerance_of
+from fuser.ir.fusion.tolerances import tolerance_of
 from tests.frontend.building import define, evaluate
 
 D = DataType

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from tests.judging.oracle import Array
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from tests.judging.oracle import Array
 

@@ -23,9 +23,9 @@ import numpy as np
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_values
 from fuser.frontend.validate import host_array
-from fuser.ir import fusion as ir
-from fuser.ir.extent_binding import bind_extents
-from fuser.ir.tolerances import folded_elements
+from fuser.ir.fusion import fusion as ir
+from fuser.ir.fusion.extent_binding import bind_extents
+from fuser.ir.fusion.tolerances import folded_elements
 
 Array = np.ndarray[Any, Any]
 Number = bool | int | float | complex

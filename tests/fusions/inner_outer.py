@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from tests.judging.oracle import Array
 
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16

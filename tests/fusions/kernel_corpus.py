@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
-from fuser.ir.fusion import Fusion, Reduction, Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Reduction, Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.judging.oracle import Array
 
 Float, Double, Half, BFloat16 = DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16

@@ -28,11 +28,11 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import numpy_dtype, real_of, scalar_type, widen
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, PointwiseOp, kind_of, numpy_cast
-from fuser.ir.pointwise_op import DtypeRule
-from fuser.ir.promotion import OperandClass, operand_dtype, result_dtype
-from fuser.runtime.device import get_device
+from fuser.ir.ops.dtypes import numpy_dtype, real_of, scalar_type, widen
+from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, SCANS, PointwiseOp, kind_of, numpy_cast
+from fuser.ir.ops.pointwise_op import DtypeRule
+from fuser.ir.ops.promotion import OperandClass, operand_dtype, result_dtype
+from fuser.runtime.devices.device import get_device
 from tests.judging.accuracy import (
     SMALLEST_JUDGED,
     Array,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 
 D = DataType
 

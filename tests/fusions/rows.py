@@ -10,7 +10,7 @@ import numpy as np
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.scheduler import SegmentInputs
 
 Array = np.ndarray[Any, Any]

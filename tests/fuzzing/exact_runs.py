@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.runtime.device import Device
+from fuser.runtime.devices.device import Device
 from tests.devices.device_layouts import place_all
 from tests.fusions.fusion_corpus import expected
 from tests.fuzzing.random_fusions import RandomFusion

@@ -33,9 +33,9 @@ from fuser import (
     WaitEvent,
     extent,
 )
-from fuser.host_ir.expressions import Cond, equal, less, scalar
-from fuser.host_ir.instructions import Instruction
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.host_ir.instructions.expressions import Cond, equal, less, scalar
+from fuser.host_ir.instructions.instructions import Instruction
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 Array = np.ndarray[Any, Any]
 LENGTH = 64

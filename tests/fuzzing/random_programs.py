@@ -21,8 +21,8 @@ import numpy as np
 
 from fuser import FusionDefinition
 from fuser.errors import FuserError
-from fuser.runtime.device import Device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import Device
 from tests.devices.device_layouts import element_strides, place
 from tests.fusions.fusion_corpus import host_array
 from tests.fuzzing.random_draws import Draws, Unfit

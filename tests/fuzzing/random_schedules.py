@@ -17,16 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuser.errors import SchedulingError
-from fuser.ir import enums
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import Facts
-from fuser.ir.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Split, Tensor, tensor_outputs
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.iteration_graph import IterationGraph
-from fuser.ir.kernel import AsyncCopy, If, Kernel, Role, VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Split, Tensor, tensor_outputs
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.fusion.iteration_graph import IterationGraph
+from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.kernel.kernel import AsyncCopy, If, Kernel, Role, VectorMove, walk
+from fuser.ir.ops import enums
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.judging.harness import NARROW, collect_facts
 from tests.judging.oracle import Array, extent_values
 

@@ -11,7 +11,7 @@ import pytest
 import fuser
 from fuser.frontend.reference import evaluate_fusion
 from fuser.host_ir.parse_program import parse_program
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.fuzzing.random_library_programs import generate
 

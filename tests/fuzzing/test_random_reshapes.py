@@ -7,7 +7,7 @@ import pytest
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
 from fuser.compiler.recorder import Recorder
-from fuser.ir.fusion import Reshape
+from fuser.ir.fusion.fusion import Reshape
 from tests.devices.small_simulator import small_simulator
 from tests.frontend.building import rebuild
 from tests.fuzzing.exact_runs import check

@@ -6,7 +6,7 @@ import pytest
 
 from fuser.compiler.compile_fusion import plan_fusion
 from fuser.compiler.recorder import Recorder
-from fuser.ir.fusion import Cat, Gather, Resize
+from fuser.ir.fusion.fusion import Cat, Gather, Resize
 from tests.devices.small_simulator import small_simulator
 from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_resizes import CASES, PER_TEST, generate

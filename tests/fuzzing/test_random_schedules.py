@@ -14,7 +14,7 @@ import pytest
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import SchedulingError
 from fuser.lowering.pipeline import lower_fusion
-from fuser.runtime.nvrtc import compile_to_cubin, is_available
+from fuser.runtime.kernels.nvrtc import compile_to_cubin, is_available
 from fuser.simulator.device import SimulatorDevice
 from tests.fuzzing import random_schedules
 from tests.fuzzing.random_schedules import (

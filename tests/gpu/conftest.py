@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fuser.runtime.device import get_device
+from fuser.runtime.devices.device import get_device
 
 # JAX would take three quarters of the device with its first array.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -28,7 +28,7 @@ def give_back(kept: int = _KEPT) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > kept:
         torch.cuda.empty_cache()
-    if "fuser.runtime.cuda_device" in sys.modules:
+    if "fuser.runtime.devices.cuda_device" in sys.modules:
         device: Any = get_device("cuda", 0)
         device.trim(kept)
     cupy = sys.modules.get("cupy")

@@ -41,13 +41,14 @@ from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.integers import Symbol
-from fuser.runtime import driver, nvrtc
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.integers import Symbol
+from fuser.runtime import driver
 from fuser.runtime.array_view import framework_dtype
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device import Allocation, Device, get_device
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.devices.device import Allocation, Device, get_device
+from fuser.runtime.kernels import nvrtc
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from tests.devices.device_layouts import element_strides, place_all
 from tests.fusions import fusion_corpus, kernel_corpus
 from tests.fusions.fusion_corpus import ALIGNED, RAGGED, assert_close

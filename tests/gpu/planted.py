@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fuser.errors import FuserError
-from fuser.runtime import nvrtc
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.kernels import nvrtc
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.kernels.raw_signature import RawKind, RawParameter
 from fuser.runtime.launch import Launch
-from fuser.runtime.raw_signature import RawKind, RawParameter
 
 if TYPE_CHECKING:
-    from fuser.runtime.cuda_device import CudaDevice
+    from fuser.runtime.devices.cuda_device import CudaDevice
 
 TOOLS = ("initcheck", "racecheck", "synccheck", "memcheck")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.ops.op_table import POINTWISE
 from tests.judging.single_rounding import NARROW, WIDE, around_ties
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.dtypes import DataType
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import get_device
-from fuser.runtime.nvrtc import compile_to_cubin
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.devices.device import get_device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.kernels.nvrtc import compile_to_cubin
 from tests.judging.harness import Lowered, collect_facts, run_on
 from tests.lowering.memory.copied_rows import rows_in_shared_memory
 

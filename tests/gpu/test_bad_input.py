@@ -11,9 +11,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.errors import FuserError, InputRuntimeError
 from fuser.runtime import driver
-from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.devices.device import get_device
 from fuser.simulator.device import SimulatorDevice
 from tests.end_to_end.bad_input import (
     CASES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.variants import KernelVariants
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.kernels.variants import KernelVariants
 from tests.compiler.growth_programs import BLOCKS, ROWS, generated_kernel, growth_program, mixed, raw_kernel
 
 

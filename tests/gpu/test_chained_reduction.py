@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.runtime.device import get_device
+from fuser.runtime.devices.device import get_device
 from tests.fusions import chained_reductions as chained
 from tests.judging.harness import run_on
 

@@ -7,10 +7,10 @@ import pytest
 
 from fuser.errors import LaunchError
 from fuser.runtime import driver
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.kernels.variants import KernelVariants
 from fuser.runtime.launch import Launch
 from fuser.runtime.rtc_kernel import RtcKernel
-from fuser.runtime.variants import KernelVariants
 
 SOURCE = r"""
 extern "C" __global__ void add(float* y, const float* x, float a, long long n) {

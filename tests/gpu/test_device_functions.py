@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fuser.codegen.device_functions import function_closure
-from fuser.ir.approximate_ops import APPROXIMATE
-from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import POINTWISE, device_names
-from fuser.runtime.launch_params import LaunchParams
+from fuser.ir.ops.approximate_ops import APPROXIMATE
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, device_names
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.runtime.rtc_kernel import RtcKernel
 
 # What has no function of its own among the compiler's, in doubles. The small arguments of expm1 and log1p stay exact.
@@ -103,7 +103,7 @@ _COARSE = {
     "near_sqrt": _DOUBLE["sqrt"],
     "coarse_one_plus_tanh": "2.0 / (1.0 + exp(-2.0 * x))",
 }
-# What a result may be off beside its relative error: results below 2**-126, see ir/approximate_ops.py.
+# What a result may be off beside its relative error: results below 2**-126, see ir/ops/approximate_ops.py.
 _ABSOLUTE = {
     "coarse_exp_of_negative": "0x1p-126",
     "coarse_one_plus_tanh": "0x1p-126",

@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.chain_time import norms
 from fuser import DataType, FusionDefinition, HostProgram, LaunchKernel, LaunchParams, RtcKernel
-from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Allocate, Fill, Switch
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.nvrtc import compile_to_cubin
+from fuser.host_ir.instructions.expressions import extent
+from fuser.host_ir.instructions.instructions import Allocate, Fill, Switch
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
+from fuser.runtime.kernels.nvrtc import compile_to_cubin
 
 REPLAYS = 10_000
 

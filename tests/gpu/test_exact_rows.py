@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import FusionDefinition
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 
 @pytest.mark.parametrize("shape", [(37, 20_011), (300, 5003), (3, 1_000_003), (500, 7)], ids=str)

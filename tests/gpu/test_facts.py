@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.end_to_end.fact_checks import NAMES, PADDED, check_many_shapes, check_refusals, subject
 from tests.fusions.fusion_corpus import case
 

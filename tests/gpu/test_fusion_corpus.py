@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.runtime.device import Device, get_device
+from fuser.runtime.devices.device import Device, get_device
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place_all
 from tests.end_to_end.corpus_runs import check, sizes_of

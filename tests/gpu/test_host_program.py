@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputRuntimeError, LaunchError
-from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent
+from fuser.host_ir.instructions.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
 from fuser.host_ir.program import HostProgram
-from fuser.ir.dtypes import DataType
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.launch_params import LaunchParams
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.runtime.rtc_kernel import RtcKernel
 from tests.host_ir.kernels import scale_kernel
 
@@ -89,7 +89,7 @@ def test_device_tensors(device) -> None:
     ids=["same", "transposed", "padded", "expanded", "complex", "bool", "one element"],
 )
 def test_copy_between_any_layouts(device, x: np.ndarray[Any, Any], strides: tuple[int, int]) -> None:
-    from fuser.runtime.arrays import describe_array
+    from fuser.runtime.arrays.arrays import describe_array
 
     program = HostProgram(
         ("x",),

@@ -11,7 +11,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.fusions.fusion_corpus import assert_close
 from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_resizes import CASES, PER_TEST, generate

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputRuntimeError
-from fuser.host_ir.expressions import extent, stride
-from fuser.host_ir.instructions import Alias, Allocate, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent, stride
+from fuser.host_ir.instructions.instructions import Alias, Allocate, LaunchKernel
 from fuser.host_ir.program import HostProgram
-from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import describe_array
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.arrays import describe_array
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 from tests.host_ir.kernels import scale_kernel
 
 N = extent("x", 0)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.host_ir.instructions import CallLibrary, LaunchKernel
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.host_ir.instructions.instructions import CallLibrary, LaunchKernel
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 from tests.frontend.library_operands import ERRORS, bounded, laid_out
 from tests.fusions.llama_block import WEIGHTS, Sizes, define, forward, inputs
 
@@ -40,7 +40,7 @@ def on_torch(array: Any) -> Any:
     """A NumPy array as a CUDA tensor of the same strides."""
     import torch as module
 
-    from fuser.runtime.torch_arrays import torch_from_numpy
+    from fuser.runtime.arrays.torch_arrays import torch_from_numpy
 
     span = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
     strides = tuple(s // array.itemsize for s in array.strides)
@@ -52,7 +52,7 @@ def on_torch(array: Any) -> Any:
 
 
 def from_torch(tensor: Any) -> Any:
-    from fuser.runtime.torch_arrays import torch_to_numpy
+    from fuser.runtime.arrays.torch_arrays import torch_to_numpy
 
     return torch_to_numpy(tensor.detach().cpu())
 

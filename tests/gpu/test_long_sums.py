@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import FusionDefinition
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 
 @pytest.mark.parametrize("count", [8192 * 8192, 40_000_000, 40_000_003, 9001 * 4096 + 4])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.op_table import POINTWISE
+from fuser.ir.ops.op_table import POINTWISE
 
 DTYPES = (DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16)
 CONSTANTS = (-2.0, -0.5, 0.0, 0.5, 2.0)

@@ -11,10 +11,10 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import get_device
+from fuser.runtime.devices.device import get_device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.schedulers import inner_outer_persistent
 from tests.fusions import columns as of_columns
 from tests.fusions import inner_outer

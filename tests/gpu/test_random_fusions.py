@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_fusions import CASES, PER_TEST, generate
 

@@ -11,8 +11,8 @@ import pytest
 import fuser
 from fuser import DataType, FusionDefinition
 from fuser.frontend.validate import host_array
-from fuser.ir.fusion import Distribution
-from fuser.ir.random_numbers import random_values
+from fuser.ir.fusion.fusion import Distribution
+from fuser.ir.fusion.random_numbers import random_values
 
 D = DataType
 FLOATS = [D.Float, D.Double, D.Half, D.BFloat16]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.fuzzing.random_programs import failure, generate
 
 SEEDS = range(180)

@@ -17,11 +17,11 @@ import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import FuserError, LaunchError, SchedulingError
-from fuser.ir.kernel import Kernel
+from fuser.ir.kernel.kernel import Kernel
 from fuser.lowering.pipeline import lower_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Device, get_device
-from fuser.runtime.nvrtc import CompileResult, compile_to_cubin
+from fuser.runtime.devices.device import Device, get_device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.kernels.nvrtc import CompileResult, compile_to_cubin
 from tests.fuzzing.random_schedules import RandomCase, features, generate, one_program, share_report
 from tests.judging import oracle
 from tests.judging.harness import assert_same, run_on

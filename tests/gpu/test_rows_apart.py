@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser import FusionDefinition
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import pytest
 from fuser import DataType
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.runtime.device import get_device
+from fuser.runtime.devices.device import get_device
 from tests.fusions.rows import (
     Definition,
     add_norm,

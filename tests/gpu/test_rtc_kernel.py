@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser.errors import LaunchError, LaunchTypeError
-from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.runtime.rtc_kernel import RtcKernel
 from tests.runtime.raw_calls import ONE, PARAMS, RIGHT, SOURCE, WRONG, DeviceArray
 

@@ -11,8 +11,8 @@ import numpy as np
 
 import fuser
 from fuser import FusionDefinition
-from fuser.runtime.device import get_device
-from fuser.runtime.variants import VARIANTS
+from fuser.runtime.devices.device import get_device
+from fuser.runtime.kernels.variants import VARIANTS
 from tests.compiler.growth_programs import ROWS, generated_kernel, growth_program, mixed, raw_kernel
 
 FROM_A_FILE = """
@@ -24,7 +24,7 @@ x = np.load(f"{folder}/x.npy")
 for name in sys.argv[2:]:
     (y,) = fuser.load(f"{folder}/{name}").run([x], device="cuda")
     np.save(f"{folder}/{name}.npy", y)
-assert not [m for m in sys.modules if m.startswith(("fuser.schedule", "fuser.lowering", "fuser.runtime.nvrtc"))]
+assert not [m for m in sys.modules if m.startswith(("fuser.schedule", "fuser.lowering", "fuser.runtime.kernels.nvrtc"))]
 """
 
 

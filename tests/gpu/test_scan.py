@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.op_table import SCANS
+from fuser.ir.ops.op_table import SCANS
 
 torch = pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fuser import Allocate, DataType, Deallocate, HostProgram, LaunchKernel, RecordEvent, SetStream, WaitEvent, extent
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 from tests.fuzzing.random_host_programs import generate
 from tests.host_ir.kernels import scale_kernel
 

@@ -25,8 +25,8 @@ from fuser import (
     extent,
 )
 from fuser.errors import LaunchError
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 from tests.fuzzing.random_host_programs import generate_nested
 from tests.host_ir.kernels import scale_kernel
 

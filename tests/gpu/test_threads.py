@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser.runtime.device import Device, get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import Device, get_device
 from tests.devices.device_layouts import place_all
 from tests.end_to_end.many_threads import grid_sum, together, uneven
 from tests.fusions.fusion_corpus import LARGE, case

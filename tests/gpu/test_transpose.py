@@ -11,7 +11,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.runtime.device import Device, get_device
+from fuser.runtime.devices.device import Device, get_device
 from tests.devices.device_layouts import place_all
 from tests.fusions.transposes import (
     Array,

@@ -14,8 +14,8 @@ from fuser import DataType, FusionDefinition, HostProgram, LaunchKernel, LaunchP
 from fuser.compiler import tuning as module
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 
 BRIEF = Tuning(rounds=5)
 OUT = (Fate.wrong, Fate.failed, Fate.slow)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fuser.errors import CompilationError, LaunchError
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.raw_signature import RawKind, RawParameter
+from fuser.runtime.kernels.variants import KernelVariants
 from fuser.runtime.launch import Launch
-from fuser.runtime.raw_signature import RawKind, RawParameter
-from fuser.runtime.variants import KernelVariants
 from tests.runtime.variant_kernels import HUNGRY, ONLY_TO_512, RAW_HUNGRY, SMALL, kernel_of
 
 POINTERS = (
@@ -21,7 +21,7 @@ COUNT = RawParameter("n", "int", RawKind.scalar, "int32", 4, 4)
 
 
 class Fixture:
-    """A device with a table of its own, and input and output for the kernels of tests/runtime/test_variants.py."""
+    """A device with a table of its own, and input and output for the kernels of tests/runtime/kernels/test_variants.py."""
 
     def __init__(self) -> None:
         self.variants = KernelVariants()

@@ -9,7 +9,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.validate import host_array
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_reshapes import generate
 

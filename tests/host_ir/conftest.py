@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 from fuser.errors import LaunchError
-from fuser.host_ir.expressions import Size
+from fuser.host_ir.instructions.expressions import Size
 from fuser.ir.device_info import H200
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import Int, Symbol, as_int, ceil_div, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, Symbol, as_int, ceil_div, symbol
+from fuser.ir.kernel.kernel import (
     Buffer,
     ExtentParameter,
     Parameter,
@@ -29,9 +27,11 @@ from fuser.ir.kernel import (
     TensorParameter,
     WorkspaceParameter,
 )
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation
+from fuser.ir.kernel.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY
+from fuser.runtime.devices.device import Allocation
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.launch import Launch
 
 

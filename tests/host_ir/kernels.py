@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.dtypes import DataType, widen
-from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
-from fuser.ir.integers import as_int, ceil_div, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import as_int, ceil_div, less, symbol
+from fuser.ir.kernel.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Buffer,
@@ -20,8 +18,10 @@ from fuser.ir.kernel import (
     Store,
     TensorParameter,
 )
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, StrideOf
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
+from fuser.ir.kernel.launch_plan import Binding, ExtentOf, LaunchPlan, StrideOf
+from fuser.ir.ops.dtypes import DataType, widen
+from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel, content_hash
 
 
 def scale_kernel(dtype: DataType = DataType.Float, arch: str = "sm_90a", block: int = 128) -> CompiledKernel:

@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Alias, Allocate, Deallocate, Fill, ForLoop, Instruction, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent
+from fuser.host_ir.instructions.instructions import (
+    Alias,
+    Allocate,
+    Deallocate,
+    Fill,
+    ForLoop,
+    Instruction,
+    LaunchKernel,
+)
 from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.program import HostProgram
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import as_int
-from fuser.ir.launch_plan import Workspace
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.ir.integers.integers import as_int
+from fuser.ir.kernel.launch_plan import Workspace
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.runtime.launch import Launch
 
 N = extent("x", 0)

@@ -10,9 +10,9 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import NotSupportedError
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, LaunchKernel
+from fuser.host_ir.instructions.instructions import Alias, Allocate, Copy, Deallocate, LaunchKernel
 from fuser.host_ir.program import HostProgram
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place, place_all
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case

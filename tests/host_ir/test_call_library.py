@@ -13,10 +13,10 @@ import pytest
 import fuser
 from fuser import Allocate, CallLibrary, DataType, FusionDefinition, HostProgram, extent
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, InputRuntimeError, SchedulingError
-from fuser.host_ir.accesses import accesses_of
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions.accesses import accesses_of
+from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.host_ir.parse_program import parse_program
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 
 RNG = np.random.default_rng(0)

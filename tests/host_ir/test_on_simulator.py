@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputRuntimeError, NoDeviceError
-from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent
+from fuser.host_ir.instructions.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
 from fuser.host_ir.program import HostProgram
-from fuser.ir.dtypes import DataType
-from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.launch_params import LaunchParams
-from fuser.runtime.strided_copy import strided_copy_kernel
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.strided_copy import strided_copy_kernel
+from fuser.runtime.kernels.launch_params import LaunchParams
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel
 
@@ -192,9 +192,9 @@ def test_running_a_program_imports_no_compiler() -> None:
 import sys
 import numpy as np
 from fuser.host_ir.program import HostProgram
-from fuser.host_ir.instructions import Allocate, Copy, Fill, LaunchKernel
-from fuser.host_ir.expressions import extent
-from fuser.ir.dtypes import DataType
+from fuser.host_ir.instructions.instructions import Allocate, Copy, Fill, LaunchKernel
+from fuser.host_ir.instructions.expressions import extent
+from fuser.ir.ops.dtypes import DataType
 
 program = HostProgram(("x",), ("y",), (Allocate("y", (extent("x", 0),), DataType.Float), Copy("y", "x")))
 (y,) = program.run([np.ones(3, np.float32)], device="simulator")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
-from fuser.host_ir.expressions import extent, scalar, stride
-from fuser.host_ir.instructions import (
+from fuser.host_ir.instructions.expressions import extent, scalar, stride
+from fuser.host_ir.instructions.instructions import (
     Alias,
     Allocate,
     Copy,
@@ -23,9 +23,9 @@ from fuser.host_ir.instructions import (
 )
 from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.program import HostProgram
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import symbol
-from fuser.runtime.launch_params import LaunchParams
+from fuser.ir.integers.integers import symbol
+from fuser.ir.ops.dtypes import DataType
+from fuser.runtime.kernels.launch_params import LaunchParams
 
 N = extent("x", 0)
 
@@ -72,7 +72,7 @@ def test_kernels_with_equal_labels_are_told_apart(make_kernel: Any) -> None:
 
 def test_explain_tells_plan_facts_and_counters(make_kernel: Any) -> None:
     from fuser.ir.facts import ExtentDivisible
-    from fuser.ir.launch_plan import Meeting
+    from fuser.ir.kernel.launch_plan import Meeting
 
     kernel = make_kernel(facts=[ExtentDivisible("x", 0, 4)])
     assert kernel.plan is not None
@@ -216,7 +216,7 @@ def test_numbers_of_numpy_are_numbers(make_kernel: Any) -> None:
 
 
 def test_raw_kernel_needs_launch_sizes(make_kernel: Any) -> None:
-    from fuser.runtime.strided_copy import strided_copy_kernel
+    from fuser.runtime.devices.strided_copy import strided_copy_kernel
 
     kernel = strided_copy_kernel(4, 0, "sm_90a")
     sizes = LaunchParams(1, 1, 1, 32, 1, 1)

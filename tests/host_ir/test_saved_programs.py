@@ -16,9 +16,9 @@ from fuser import FusionExecutorCache, HostProgram
 from fuser.errors import FuserError, InputTypeError, InputValueError
 from fuser.host_ir.saved_programs import PROGRAM_FILE
 from fuser.ir.device_info import DeviceInfo
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.variants import VARIANTS
 from fuser.runtime.rtc_kernel import RtcKernel
-from fuser.runtime.variants import VARIANTS
 from tests.fusions.fusion_corpus import ALIGNED, RAGGED, case
 from tests.runtime.variant_kernels import RAW_HUNGRY
 
@@ -112,7 +112,7 @@ def hungry_program(of: str) -> tuple[HostProgram, CompiledKernel]:
 VARIANTS_OF_A_FILE = """
 import sys
 import fuser
-from fuser.runtime.variants import VARIANTS
+from fuser.runtime.kernels.variants import VARIANTS
 program = fuser.load(sys.argv[1])
 program = fuser.load(sys.argv[1])
 (kernel,) = program.kernels.values()

@@ -22,9 +22,9 @@ from fuser import (
     extent,
 )
 from fuser.errors import LaunchError
-from fuser.host_ir.instructions import Instruction
+from fuser.host_ir.instructions.instructions import Instruction
 from fuser.host_ir.saved_programs import load, save
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.queue_device import QueueDevice
 from tests.fuzzing.random_host_programs import generate
@@ -229,7 +229,7 @@ def test_memory_of_a_side_stream_is_used_again_by_a_run_behind_another_stream(or
     x, other = placed(device, [X, X + 5])
     first = program.interpret([x])
     # The same program behind another stream of the caller.
-    from fuser.host_ir.steps import Frame
+    from fuser.host_ir.executors.steps import Frame
 
     open_streams = Frame.open_streams
 

@@ -38,13 +38,13 @@ from fuser.errors import (
     InputTypeError,
     LaunchError,
 )
-from fuser.host_ir.instructions import Instruction
+from fuser.host_ir.instructions.instructions import Instruction
 from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.saved_programs import load, save
 from fuser.runtime import driver
-from fuser.runtime.commands import SwitchCommand
-from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.cuda_device import CudaDevice
+from fuser.runtime.kernels.commands import SwitchCommand
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.queue_device import QueueDevice
 from tests.fuzzing.random_host_programs import generate_nested

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 Float = DataType.Float
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from fuser import FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.ir.enums import ParallelType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import DenseStride, UnitStride
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 
 def test_vectors_of_dims_that_are_no_neighbours() -> None:

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import (
     DenseStride,
     Fact,
@@ -21,6 +20,7 @@ from fuser.ir.facts import (
     those_that_hold,
     told_stride,
 )
+from fuser.ir.ops.dtypes import DataType
 
 
 def described(sizes: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, TensorDescriptor]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fuser.ir.integers import less, maximum, select, symbol
+from fuser.ir.integers.integers import less, maximum, select, symbol
 from fuser.ir.record_files import ByHand, RecordFile, UnreadableError, class_name
 from fuser.records import record
 

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fuser.ir.dtypes import DataType, from_numpy_name, numpy_dtype, real_of, scalar_type
-from fuser.ir.op_table import (
+from fuser.ir.ops.dtypes import DataType, from_numpy_name, numpy_dtype, real_of, scalar_type
+from fuser.ir.ops.op_table import (
     POINTWISE,
     REDUCTIONS,
     SCANS,

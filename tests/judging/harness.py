@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuser.errors import FuserError
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import (
     Aligned,
     DenseStride,
@@ -20,14 +19,15 @@ from fuser.ir.facts import (
     StrideDivisible,
     UnitStride,
 )
-from fuser.ir.fusion import GENERATOR_STATE, Fusion, Tensor
-from fuser.ir.kernel import Kernel
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import GENERATOR_STATE, Fusion, Tensor
+from fuser.ir.kernel.kernel import Kernel
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation, Device
+from fuser.runtime.devices.device import Allocation, Device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.plan_evaluation import PlanEvaluation, evaluation_of
 from fuser.runtime.launch import Launch
-from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.machine import BlockPosition
 from fuser.simulator.memory import DeviceMemory

@@ -1,8 +1,8 @@
 """What a fusion means, op by op in NumPy: the expected values of the tests of lowering.
 
-Every expr of `fuser.ir.fusion` is evaluated on whole arrays, in definition order. Nothing here knows about schedules, loops or
-indices, and no code is shared with lowering. Pointwise rows come from the op table, whose NumPy functions are checked on
-their own.
+Every expr of `fuser.ir.fusion.fusion` is evaluated on whole arrays, in definition order. Nothing here knows about
+schedules, loops or indices, and no code is shared with lowering. Pointwise rows come from the op table, whose NumPy
+functions are checked on their own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fuser.ir.approximate_ops import ROWS
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Cat,
     Expand,
@@ -41,9 +39,11 @@ from fuser.ir.fusion import (
     Val,
     Welford,
 )
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.op_table import POINTWISE, argument_dtypes, compute_dtype, numpy_cast
-from fuser.ir.random_numbers import random_values
+from fuser.ir.fusion.random_numbers import random_values
+from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.ops.approximate_ops import ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, argument_dtypes, compute_dtype, numpy_cast
 
 Array = npt.NDArray[Any]
 Number = bool | int | float | complex

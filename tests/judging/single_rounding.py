@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType
 from tests.judging.accuracy import Array
 
 WIDE = (DataType.Double, DataType.Float, DataType.Int, DataType.Int32, DataType.UInt64, DataType.ComplexDouble)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, numpy_cast
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, numpy_cast
 from tests.judging.accuracy import (
     Array,
     Counts,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Fusion, Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import If, Kernel, Role, Stmt, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import If, Kernel, Role, Stmt, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, DataType.Int32, DataType.Double
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, const, symbol
-from fuser.ir.kernel import THREAD_SYMBOLS, Allocate, Buffer, For, Let, Literal, Reduce, Stmt, Store, walk
+from fuser.ir.integers.integers import ONE, ZERO, const, symbol
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Allocate, Buffer, For, Let, Literal, Reduce, Stmt, Store, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_collectives import expand_collectives
 from fuser.lowering.fresh_numbers import FreshNumbers
 

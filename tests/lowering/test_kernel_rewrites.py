@@ -6,10 +6,8 @@ from typing import get_args
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, const, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, const, less, symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -48,7 +46,9 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.kernel_rewrites import substitute_buffers
 
 Float = DataType.Float

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import Int, const, symbol
-from fuser.ir.kernel import THREAD_SYMBOLS, Fence, If, Role
+from fuser.ir.integers.integers import Int, const, symbol
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Fence, If, Role
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.parallel_axes import ParallelAxes, guarded
 
 BX, BY, BZ, GX, GY = (ParallelType[n] for n in ("block_x", "block_y", "block_z", "grid_x", "grid_y"))

@@ -5,15 +5,15 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType as D
-from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.facts import DenseStride, TensorDescriptor, UnitStride, holds, layout_facts
-from fuser.ir.fusion import Fusion
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const, symbol
-from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, For, Literal, Load, Store, walk
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.verify_schedule import structure_problems
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ONE, ZERO, const, symbol
+from fuser.ir.kernel.kernel import Allocate, BlockBarrier, Buffer, For, Literal, Load, Store, walk
+from fuser.ir.ops.dtypes import DataType as D
+from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.ir.schedule.verify_schedule import structure_problems
 from fuser.lowering.sync.insert_syncs import insert_syncs
 from tests.judging.harness import check, integers, refusal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Fusion, Pointwise
+from fuser.ir.fusion.fusion import Fusion, Pointwise
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 
 

@@ -13,9 +13,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
-from fuser.ir.fusion import Broadcast, Fusion, Pointwise
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Broadcast, Fusion, Pointwise
+from fuser.ir.fusion.verify_fusion import verify_fusion
+from fuser.ir.ops.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, SCALED_DIVISOR
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums

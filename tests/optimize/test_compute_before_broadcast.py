@@ -10,8 +10,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Broadcast, Fusion, Pointwise
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Broadcast, Fusion, Pointwise
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 
 Float, BFloat16 = DataType.Float, DataType.BFloat16

@@ -11,8 +11,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Cat, Fusion, Pointwise
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Cat, Fusion, Pointwise
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.pipeline import optimize_fusion
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
-from fuser.ir.live_order import exprs_below
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.live_order import exprs_below
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.end_kernels import end_kernels
 from fuser.schedule.segment import forced_boundary
 from fuser.schedule.segmentation import segment_fusion

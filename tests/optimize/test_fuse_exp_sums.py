@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import ExpSum, Fusion, Pointwise, Reduction
-from fuser.ir.print_fusion import definition_text
+from fuser.ir.fusion.fusion import ExpSum, Fusion, Pointwise, Reduction
+from fuser.ir.fusion.print_fusion import definition_text
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 
 Float, BFloat16 = DataType.Float, DataType.BFloat16

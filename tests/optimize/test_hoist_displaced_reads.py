@@ -10,10 +10,10 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.concretize import concretize
-from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Reshape, Resize
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.concretize import concretize
+from fuser.ir.fusion.fusion import Cat, Fusion, Gather, Pointwise, Reshape, Resize
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads, hoist_reads_of_reshapes
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims

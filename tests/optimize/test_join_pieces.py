@@ -11,9 +11,9 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Cat, Fusion, Resize
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Cat, Fusion, Resize
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.join_pieces import join_pieces
 

@@ -10,8 +10,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, Reduction
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Reduction
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.join_reductions import join_reductions
 
 BFloat16, Float, Int = DataType.BFloat16, DataType.Float, DataType.Int

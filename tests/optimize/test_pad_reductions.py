@@ -10,8 +10,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pad_reductions import pad_reductions
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.segmentation import segment_fusion

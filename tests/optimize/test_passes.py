@@ -6,8 +6,8 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order, undefined_leaves
-from fuser.ir.output_layout import output_stride_orders
+from fuser.ir.fusion.fusion import ExtentOp, Fusion, ScalarOp, memory_order, undefined_leaves
+from fuser.ir.fusion.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast

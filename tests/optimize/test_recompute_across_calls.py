@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.host_ir.instructions import Allocate
+from fuser.host_ir.instructions.instructions import Allocate
 from fuser.host_ir.program import HostProgram
-from fuser.ir.fusion import Fusion, LibraryOp
-from fuser.ir.print_fusion import math_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, LibraryOp
+from fuser.ir.fusion.print_fusion import math_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.recompute_across_calls import recompute_across_calls
 from tests.fusions.llama_block import Sizes, define, inputs
 from tests.fuzzing.random_library_programs import generate

@@ -7,8 +7,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, Reducing, Reduction, Welford, tensor_outputs
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Reducing, Reduction, Welford, tensor_outputs
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.reduce_in_steps import reduce_in_steps
 
 D = DataType

@@ -11,9 +11,9 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, Pointwise
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Pointwise
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.round_as_floats import round_as_floats
 
 Float, BFloat16, Half = DataType.Float, DataType.BFloat16, DataType.Half

@@ -9,8 +9,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, Iota
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Iota
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.separate_positions import separate_positions
 from fuser.schedule.segmentation import segment_fusion

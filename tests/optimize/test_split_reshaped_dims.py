@@ -15,11 +15,11 @@ from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.errors import SchedulingError
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Reshape, Resize
-from fuser.ir.integers import Int, const, symbol
-from fuser.ir.reshape_dims import Run, resolve
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Reshape, Resize
+from fuser.ir.fusion.reshape_dims import Run, resolve
+from fuser.ir.fusion.verify_fusion import verify_fusion
+from fuser.ir.integers.integers import Int, const, symbol
+from fuser.ir.ops.enums import SchedulerType
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import common_parts, split_reshaped_dims
 from tests.frontend.building import define, evaluate

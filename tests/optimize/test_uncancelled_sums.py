@@ -10,8 +10,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
-from fuser.ir.exact_ops import ONE_PLUS_TANH
-from fuser.ir.fusion import Pointwise
+from fuser.ir.fusion.fusion import Pointwise
+from fuser.ir.ops.exact_ops import ONE_PLUS_TANH
 from fuser.optimize.pipeline import optimize_fusion
 
 Double, Float = DataType.Double, DataType.Float

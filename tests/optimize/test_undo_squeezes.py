@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Broadcast, Fusion, Squeeze
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Broadcast, Fusion, Squeeze
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.undo_squeezes import undo_squeezes
 
 

@@ -12,8 +12,8 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.unroll_packed_dims import unroll_packed_dims
 from fuser.schedule.params import InnerPersistentParams

@@ -12,12 +12,12 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.approximate_ops import APPROXIMATE
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, Pointwise
-from fuser.ir.print_fusion import definition_text
-from fuser.ir.verify_fusion import verify_fusion
+from fuser.ir.fusion.fusion import Fusion, Pointwise
+from fuser.ir.fusion.print_fusion import definition_text
+from fuser.ir.fusion.verify_fusion import verify_fusion
+from fuser.ir.ops.approximate_ops import APPROXIMATE
 from fuser.optimize.use_approximate_ops import use_approximate_ops
 
 Float, Double, BFloat16, Half = DataType.Float, DataType.Double, DataType.BFloat16, DataType.Half
@@ -280,7 +280,7 @@ def test_the_largest_errors_stay_below_a_unit(name: str, dtype: DataType, monkey
     """Approximate ops that are as wrong as they may be: outputs stay within 3/4 unit of the last place."""
     from dataclasses import replace
 
-    from fuser.ir import approximate_ops
+    from fuser.ir.ops import approximate_ops
 
     def define(fd: Any, x: Any, y: Any) -> Any:
         if name == "softmax":

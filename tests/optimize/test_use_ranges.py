@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
-from fuser.ir.fusion import Pointwise
+from fuser.ir.fusion.fusion import Pointwise
+from fuser.ir.ops.approximate_ops import EXP_OF_NEGATIVE, LOG1P_OF_FRACTION, POW_OF_POSITIVE
 from fuser.optimize.pipeline import optimize_fusion
 
 Double, Float, Half = DataType.Double, DataType.Float, DataType.Half

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, demo
-from fuser.runtime.device import get_device
-from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.runtime.devices.device import get_device
 
 
 @pytest.fixture(autouse=True)

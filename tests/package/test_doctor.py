@@ -211,6 +211,6 @@ def test_a_probe_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys: 
     def none(index: int) -> None:
         raise NoDeviceError("there is no GPU")
 
-    monkeypatch.setattr("fuser.runtime.cuda_device.CudaDevice", none)
+    monkeypatch.setattr("fuser.runtime.devices.cuda_device.CudaDevice", none)
     assert doctor.main(["--probe"]) == 1
     assert capsys.readouterr().err == "nothing to measure: there is no GPU\n"

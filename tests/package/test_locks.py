@@ -17,9 +17,9 @@ import pytest
 import fuser
 from fuser import DataType, FusionDefinition, locks
 from fuser.compiler.gc_paused import gc_paused
-from fuser.runtime.compiled_kernel import Resources
-from fuser.runtime.nvrtc import CompileResult
-from fuser.runtime.variants import KernelVariants
+from fuser.runtime.kernels.compiled_kernel import Resources
+from fuser.runtime.kernels.nvrtc import CompileResult
+from fuser.runtime.kernels.variants import KernelVariants
 from tests.package.forked_child import in_child
 from tests.runtime.variant_kernels import SMALL, kernel_of
 

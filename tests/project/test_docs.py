@@ -236,7 +236,7 @@ def test_architecture_folders_are_those_of_the_package() -> None:
 def test_grammar_of_host_programs_has_every_instruction() -> None:
     from typing import get_args
 
-    from fuser.host_ir import instructions
+    from fuser.host_ir.instructions import instructions
 
     listed = re.search(r"instruction := (.*?)\n +body +:=", instructions.__doc__ or "", re.DOTALL)
     assert listed is not None

@@ -44,15 +44,17 @@ FACE_DEPTH = DEPTH["frontend"] - 0.5
 # Packages that are heavy or may be absent: the modules that may import them. Everywhere else it is a mistake.
 HEAVY: dict[str, frozenset[str]] = {
     "cuda": frozenset({"fuser.runtime.driver"}),
-    "torch": frozenset({f"fuser.runtime.torch_{part}" for part in ("arrays", "library", "captures")}),
-    "cupy": frozenset({"fuser.runtime.cupy_arrays", "fuser.runtime.cupy_library"}),
-    "jax": frozenset({"fuser.runtime.jax_arrays"}),
-    "sympy": frozenset({"fuser.ir.integer_code", "fuser.ir.proofs"}),
-    "ml_dtypes": frozenset({"fuser.ir.dtypes"}),
+    "torch": frozenset({f"fuser.runtime.arrays.torch_{part}" for part in ("arrays", "library", "captures")}),
+    "cupy": frozenset({"fuser.runtime.arrays.cupy_arrays", "fuser.runtime.arrays.cupy_library"}),
+    "jax": frozenset({"fuser.runtime.arrays.jax_arrays"}),
+    "sympy": frozenset({"fuser.ir.integers.integer_code", "fuser.ir.integers.proofs"}),
+    "ml_dtypes": frozenset({"fuser.ir.ops.dtypes"}),
 }
 
 # Modules that may import their heavy package at module level: they are themselves imported inside functions only.
-LAZILY_IMPORTED = frozenset({"fuser.runtime.torch_arrays", "fuser.runtime.cupy_arrays", "fuser.runtime.jax_arrays"})
+LAZILY_IMPORTED = frozenset(
+    {"fuser.runtime.arrays.torch_arrays", "fuser.runtime.arrays.cupy_arrays", "fuser.runtime.arrays.jax_arrays"}
+)
 
 
 class Import(NamedTuple):
@@ -235,15 +237,15 @@ def test_files_of_a_folder_import_downward(contract: dict[str, Any], imports: li
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        ("fuser.compiler.driver", "fuser.ir.fusion", None),
-        ("fuser.ir.fusion", "fuser.compiler", "compiler stands above ir"),
+        ("fuser.compiler.driver", "fuser.ir.fusion.fusion", None),
+        ("fuser.ir.fusion.fusion", "fuser.compiler", "compiler stands above ir"),
         ("fuser.codegen.generate", "fuser.lowering.pipeline", "codegen and lowering are siblings"),
         ("fuser.simulator.device", "fuser.host_ir.program", "simulator and host_ir are siblings"),
-        ("fuser.runtime.nvrtc", "fuser", "runtime imports the package itself, whose face stands above it"),
+        ("fuser.runtime.kernels.nvrtc", "fuser", "runtime imports the package itself, whose face stands above it"),
         ("fuser", "fuser.frontend.definition", None),
         ("fuser", "fuser.doctor", "doctor stands above the package face"),
-        ("fuser.ir.fusion", "fuser.extras", "fuser.extras is in no layer"),
-        ("fuser.ir.fusion", "numpy", None),
+        ("fuser.ir.fusion.fusion", "fuser.extras", "fuser.extras is in no layer"),
+        ("fuser.ir.fusion.fusion", "numpy", None),
     ],
 )
 def test_violation_wording(source: str, target: str, expected: str | None) -> None:
@@ -255,16 +257,16 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
     source.write_text(
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    import torch\n"
-        "def f():\n    from fuser.ir import fusion\n    from .sibling import g\n"
+        "def f():\n    from fuser.ir.fusion import fusion\n    from .sibling import g\n"
         "    importlib.import_module('fuser.compiler')\n"
         "class C:\n    import jax\n"
         "try:\n    import cupy\nexcept ImportError:\n    pass\n"
     )
-    found = {(e.target, e.at_module_level) for e in imports_of("fuser.ir.module", source, {"fuser.ir.fusion"})}
+    found = {(e.target, e.at_module_level) for e in imports_of("fuser.ir.module", source, {"fuser.ir.fusion.fusion"})}
     assert found == {
         ("typing", True),
         ("torch", False),
-        ("fuser.ir.fusion", False),
+        ("fuser.ir.fusion.fusion", False),
         ("fuser.ir.sibling", False),
         ("fuser.compiler", False),
         ("jax", True),

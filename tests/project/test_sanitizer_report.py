@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.devices.cuda_device import CudaDevice
 from tests.gpu import corpus, sanitizer_report
 from tests.gpu.planted import SOURCES, planted_kernel
 from tests.gpu.planted import TOOLS as PLANTED

@@ -4,7 +4,7 @@ Memory, copies and fills are real (in host memory); a launch records its sizes a
 be made to fail by number or by name. Arguments must be of the number and types that the installed bindings ask for, and what
 the documentation says the driver refuses is refused: fills of other extents in an executable graph, nodes of no bytes, waits
 across the border of a capture, and what ends a capture that somebody else is at. Kernels do nothing, but for the one that sets
-a conditional node (`fuser/runtime/cuda_switches.py`), which does here what its text says.
+a conditional node (`fuser/runtime/devices/cuda_switches.py`), which does here what its text says.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import symbol
-from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
+from fuser.ir.integers.integers import symbol
+from fuser.ir.kernel.kernel import Buffer, ScalarParameter, TensorParameter
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY
 from fuser.runtime import driver
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.nvrtc import CompileResult, NvrtcUnavailableError
 
 ATTRIBUTES = {
     "COMPUTE_CAPABILITY_MAJOR": 9,

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from fuser.errors import LaunchError, LaunchTypeError, LaunchValueError
-from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.kernels.launch_params import LaunchParams
 
 SOURCE = r"""
 typedef float real;

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.stand_ins import IdleDriver, Tensor, idle_cuda
-from fuser.runtime.arrays import describe_array
+from fuser.runtime.arrays.arrays import describe_array
+from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.runtime.call_keys import Spans, exact, reader_for
-from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType
 from fuser.runtime.array_view import ArrayKind
-from fuser.runtime.arrays import cast_text, library_of
+from fuser.runtime.arrays.arrays import cast_text, library_of
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_without_a_driver() -> None:
 def test_bindings_are_imported_late() -> None:
     program = (
         "import sys\n"
-        "from fuser.runtime import driver, cuda_device\n"
+        "from fuser.runtime import driver\nfrom fuser.runtime.devices import cuda_device\n"
         "driver.driver_version()\n"
         "assert not any(name.startswith('cuda') for name in sys.modules)\n"
     )

@@ -12,7 +12,7 @@ import pytest
 import fuser
 from fuser.runtime import generator
 from fuser.runtime.array_view import ArrayView
-from fuser.runtime.device import Device, get_device
+from fuser.runtime.devices.device import Device, get_device
 from fuser.runtime.generator import draw_state, last_draw
 
 

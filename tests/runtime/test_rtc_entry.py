@@ -6,7 +6,7 @@ import pytest
 
 from fuser.errors import CompilationError
 from fuser.ir.device_info import H200
-from fuser.runtime.raw_signature import kernel_names
+from fuser.runtime.kernels.raw_signature import kernel_names
 from fuser.runtime.rtc_kernel import RtcKernel
 
 SOURCE = """

@@ -12,9 +12,9 @@ import pytest
 from fuser.errors import CompilationError, InputTypeError, LaunchError, LaunchTypeError, NoDeviceError
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import driver
-from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.kernels.launch_params import LaunchParams
+from fuser.runtime.kernels.variants import KernelVariants
 from fuser.runtime.rtc_kernel import RtcKernel
-from fuser.runtime.variants import KernelVariants
 from tests.runtime.raw_calls import ONE, RIGHT, SOURCE, WRONG, D, f32
 
 _kernels: dict[str, RtcKernel] = {}

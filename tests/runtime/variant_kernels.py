@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 BOUNDS = """
 #if defined(FUSER_MAX_REGISTERS)

@@ -13,7 +13,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler

@@ -12,10 +12,10 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Kernel
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
 from fuser.schedule.cost.row_mappings import RowMapping, group_mappings, handed_out_mappings, row_mappings
 from fuser.schedule.cost.row_work import RowWork

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser import SchedulerType
-from fuser.ir.fusion import Fusion, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, tensor_inputs, tensor_outputs
 from fuser.schedule.segment import forced_boundary
 from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
 from tests.fusions.fusion_corpus import case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Fusion, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Tensor, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.boundaries import recompute_boundaries
 from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks

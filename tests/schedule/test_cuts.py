@@ -10,7 +10,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.cuts import COMPUTED_AGAIN, cut_fusion
 from fuser.schedule.segment import Segment, choose_scheduler

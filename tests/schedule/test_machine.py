@@ -23,7 +23,7 @@ from benchmarks.compile_case import compile_case
 from benchmarks.everyday import everyday_cases
 from benchmarks.kernel_texts import TextsOfKernels
 from benchmarks.sweep_cases import sweep_cases
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.gradient_mappings import CLUSTER

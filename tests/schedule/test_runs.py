@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule import segment as segment_module
 from fuser.schedule.segment import SizeRefusal
 from fuser.schedule.segmentation import segment_fusion

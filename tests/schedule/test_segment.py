@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.fusion import tensor_outputs
+from fuser.ir.fusion.fusion import tensor_outputs
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.segment import SizeRefusal, choose_scheduler
 from fuser.schedule.segmentation import segment_fusion

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
-from fuser.ir.fusion import ExtentOp, Pointwise, Tensor, tensor_outputs
+from fuser.ir.fusion.fusion import ExtentOp, Pointwise, Tensor, tensor_outputs
 from fuser.schedule import segment as segment_module
 from fuser.schedule.segmentation import segment_fusion
 from tests.fusions.fusion_corpus import CORPUS

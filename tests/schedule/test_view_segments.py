@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser import FusionDefinition
-from fuser.ir.fusion import tensor_outputs
+from fuser.ir.fusion.fusion import tensor_outputs
 from fuser.schedule.segmentation import segment_fusion
 from tests.schedule.segments import NO_OP
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
-from fuser.ir.integers import Int, as_int, const, equal, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, as_int, const, equal, less, symbol
+from fuser.ir.kernel.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Allocate,
@@ -35,7 +33,9 @@ from fuser.ir.kernel import (
     Value,
     VectorMove,
 )
-from fuser.ir.launch_plan import LaunchPlan
+from fuser.ir.kernel.launch_plan import LaunchPlan
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType, ParallelType
 from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.machine import BlockPosition
 from fuser.simulator.memory import DeviceMemory

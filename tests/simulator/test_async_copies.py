@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser.ir.integers import ZERO, Int, less
-from fuser.ir.kernel import Allocate, AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, If, Stmt, VectorMove
+from fuser.ir.integers.integers import ZERO, Int, less
+from fuser.ir.kernel.kernel import Allocate, AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, If, Stmt, VectorMove
 from fuser.simulator.errors import Kind
 from fuser.simulator.run_kernel import Report
 from tests.simulator.kernels import TX, Run, kernel, load, loop, move, output, registers, shared, store, symbol, tensor

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.integers import equal, less, select, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import equal, less, select, symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     AtomicAdd,
     BlockBarrier,

@@ -11,10 +11,10 @@ from fuser import DataType, FusionDefinition
 from fuser.errors import LaunchError, LaunchMemoryError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import Facts
-from fuser.ir.integers import as_int, equal, less
-from fuser.ir.kernel import Allocate, AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device, get_device
+from fuser.ir.integers.integers import as_int, equal, less
+from fuser.ir.kernel.kernel import Allocate, AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
+from fuser.runtime.devices.device import Device, get_device
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.launch import Launch
 from fuser.simulator import device as simulator_device
 from fuser.simulator.device import SimulatorDevice

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import Cond, Int, all_of, as_int, equal, less
-from fuser.ir.kernel import Allocate, Cast, If, IndexValue, Kernel, Post, Receive, SemaphoreParameter, Stmt
+from fuser.ir.integers.integers import Cond, Int, all_of, as_int, equal, less
+from fuser.ir.kernel.kernel import Allocate, Cast, If, IndexValue, Kernel, Post, Receive, SemaphoreParameter, Stmt
+from fuser.ir.ops.dtypes import DataType
 from fuser.simulator.errors import Kind
 from tests.simulator.kernels import BX, FLOAT, GRID, INT32, TX, Run, kernel, load, output, registers, store, tensor
 

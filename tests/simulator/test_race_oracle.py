@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser.ir.integers import Int, as_int, equal, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, as_int, equal, less, symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     AtomicAdd,
     BlockBarrier,

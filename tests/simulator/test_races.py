@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fuser.ir.integers import equal, less, symbol
-from fuser.ir.kernel import Allocate, BlockBarrier, If, Shuffle, ShuffleKind, Stmt, WarpBarrier
+from fuser.ir.integers.integers import equal, less, symbol
+from fuser.ir.kernel.kernel import Allocate, BlockBarrier, If, Shuffle, ShuffleKind, Stmt, WarpBarrier
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.run_kernel import Report
 from tests.simulator.kernels import (

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from fuser.errors import InternalError, LaunchError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import ZERO, equal, less, select, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ZERO, equal, less, select, symbol
+from fuser.ir.kernel.kernel import (
     Allocate,
     BlockBarrier,
     ExtentParameter,
@@ -28,6 +26,8 @@ from fuser.ir.kernel import (
     WarpBarrier,
     WorkspaceParameter,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
 from fuser.runtime.launch import Launch
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.memory import DeviceMemory

@@ -6,10 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import less, maximum, minimum, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import less, maximum, minimum, symbol
+from fuser.ir.kernel.kernel import (
     THREAD_SYMBOLS,
     Allocate,
     Call,
@@ -25,8 +23,10 @@ from fuser.ir.kernel import (
     Shuffle,
     ShuffleKind,
 )
-from fuser.ir.op_table import POINTWISE, argument_dtypes, numpy_cast
-from fuser.ir.promotion import result_dtype
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.ops.op_table import POINTWISE, argument_dtypes, numpy_cast
+from fuser.ir.ops.promotion import result_dtype
 from fuser.runtime.launch import Launch
 from fuser.simulator.run_kernel import run_kernel
 from tests.simulator.kernels import (

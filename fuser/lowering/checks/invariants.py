@@ -27,8 +27,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import InternalError
-from fuser.ir.integers import ZERO, Cond, Int, conjuncts, prove_divisible, prove_less_equal
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ZERO, Cond, Int, conjuncts, prove_divisible, prove_less_equal
+from fuser.ir.integers.proofs import Claim, counterexample
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCopy,
     AtomicAdd,
@@ -44,10 +45,9 @@ from fuser.ir.kernel import (
     VectorMove,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.print_kernel import print_around
-from fuser.ir.proofs import Claim, counterexample
-from fuser.ir.statement_scopes import Scope, scope_of
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.print_kernel import print_around
+from fuser.ir.kernel.statement_scopes import Scope, scope_of
 from fuser.lowering.checks.ordered_accesses import (
     copies_are_waited_for,
     no_unordered_blocks,

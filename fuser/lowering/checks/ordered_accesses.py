@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from fuser.ir.enums import CacheOp
-from fuser.ir.integers import ONE, ZERO, Cond, Int, conjuncts, const, negate, prove_less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, conjuncts, const, negate, prove_less, symbol
+from fuser.ir.kernel.kernel import (
     AsyncCommit,
     AsyncCopy,
     AsyncWait,
@@ -29,7 +28,8 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes, value_loads
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes, value_loads
+from fuser.ir.ops.enums import CacheOp
 from fuser.lowering.checks.pass_result import Findings, PassResult
 from fuser.lowering.kernel_rewrites import substitute_symbols
 from fuser.records import record

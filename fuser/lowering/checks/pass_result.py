@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from fuser.ir.integers import Int
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int
+from fuser.ir.kernel.kernel import (
     Stmt,
 )
 from fuser.records import record

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
-from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
+from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
 from fuser.records import record
 
 Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
-from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, equal, less, prove_less
+from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.block_reduce_scatter import (
     Scatter,
     ScatterResult,

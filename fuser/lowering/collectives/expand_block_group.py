@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less
+from fuser.ir.kernel.kernel import (
     Allocate,
     AtomicAdd,
     BlockBarrier,
@@ -35,6 +33,8 @@ from fuser.ir.kernel import (
     Value,
     WarpBarrier,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, MemoryType, ParallelType
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce

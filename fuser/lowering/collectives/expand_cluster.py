@@ -22,10 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, const, less
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, less
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     ClusterArrive,
@@ -43,6 +41,8 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common

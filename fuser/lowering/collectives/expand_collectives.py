@@ -28,9 +28,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel.kernel import Buffer, For, GridBarrier, If, Reduce, Scan, Stmt
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.expand_block_group import BlockGroupReduceExpander
 from fuser.lowering.collectives.expand_cluster import enter_cluster, exchange_in_cluster, signalled_buffers

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, equal, less, maximum, prove_less, select
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, const, equal, less, maximum, prove_less, select
+from fuser.ir.kernel.kernel import (
     Allocate,
     AtomicAdd,
     BlockBarrier,
@@ -35,6 +33,8 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, MemoryType
 from fuser.lowering.collectives.block_reduce_scatter import Scatter, ScatterResult, scatter_groups
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander

@@ -7,8 +7,8 @@ After:  one counter that every block adds to and waits for. It only grows: barri
 
 from __future__ import annotations
 
-from fuser.ir.integers import ONE, Int
-from fuser.ir.kernel import AtomicAdd, BlockBarrier, GridBarrier, SpinWait, Stmt
+from fuser.ir.integers.integers import ONE, Int
+from fuser.ir.kernel.kernel import AtomicAdd, BlockBarrier, GridBarrier, SpinWait, Stmt
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.parallel_axes import ParallelAxes, guarded
 

@@ -17,10 +17,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, const, equal, maximum, minimum
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, equal, maximum, minimum
+from fuser.ir.kernel.kernel import (
     Allocate,
     Axes,
     Buffer,
@@ -37,7 +35,9 @@ from fuser.ir.kernel import (
     Store,
     Value,
 )
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
 from fuser.lowering.combiners.combiner_values import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     ClusterArrive,
@@ -30,6 +29,7 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.collectives.expand_cluster import exchange_mbarrier
 from fuser.lowering.collectives.expand_scan import choose, combined, expand_scan
 from fuser.lowering.parallel_axes import ParallelAxes

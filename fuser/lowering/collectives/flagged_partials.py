@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, all_of, const, equal, less, select
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, all_of, const, equal, less, select
+from fuser.ir.kernel.kernel import (
     MOST_POST_WORDS,
     Allocate,
     BlockBarrier,
@@ -34,6 +33,7 @@ from fuser.ir.kernel import (
     Store,
     post_words,
 )
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from fuser.errors import SchedulingError
-from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.kernel.kernel import Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
 
 def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:

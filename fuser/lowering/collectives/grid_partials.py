@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
-from fuser.ir.integers import Int
-from fuser.ir.kernel import Buffer, Reduce
+from fuser.ir.integers.integers import Int
+from fuser.ir.kernel.kernel import Buffer, Reduce
+from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.lowering.parallel_axes import ParallelAxes
 from fuser.records import record
 

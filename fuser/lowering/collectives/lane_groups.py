@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import Int
+from fuser.ir.integers.integers import Int
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 from fuser.records import record
 

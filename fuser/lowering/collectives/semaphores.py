@@ -5,10 +5,10 @@ They are zero when a kernel starts; the protocol that allocates some resets them
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import ZERO, Int, prove_divisible
-from fuser.ir.kernel import Buffer
+from fuser.ir.integers.integers import ZERO, Int, prove_divisible
+from fuser.ir.kernel.kernel import Buffer
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY
 
 
 class Semaphores:

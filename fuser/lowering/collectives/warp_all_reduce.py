@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     Cast,
@@ -31,6 +30,7 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled

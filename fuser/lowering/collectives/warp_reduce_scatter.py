@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     Call,
@@ -31,6 +29,8 @@ from fuser.ir.kernel import (
     Store,
     Value,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP
 from fuser.records import record

@@ -1,16 +1,17 @@
 """What one thread does to join values of a reduction to those it has. Part of the pass expand_collectives.
 
-A reduction has one or several partials (`ir/kernel.py::Reduce`), each an array of elements; `combine` says how those of two
-threads become those that both have together. Every protocol, within a warp or across the grid, ends in these joins.
+A reduction has one or several partials (`ir/kernel/kernel.py::Reduce`), each an array of elements; `combine` says how
+those of two threads become those that both have together. Every protocol, within a warp or across the grid, ends in
+these joins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.integers.integers import ONE, ZERO, Int, const
+from fuser.ir.kernel.kernel import Call, For, Load, Reduce, Stmt, Store, Value
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.combiners.combiner_values import PartialsReader
 from fuser.lowering.combiners.exp_sum import exp_sum_combine, exp_sum_combine_many
 from fuser.lowering.combiners.welford import CommonCountCombine, welford_combine

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel import Buffer, Call, Cast, For, Literal, Load, Stmt, Value
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel.kernel import Buffer, Call, Cast, For, Literal, Load, Stmt, Value
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.records import record
 
 Elements = Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, const
+from fuser.ir.kernel.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
 from fuser.lowering.combiners.combiner_values import PartialsReader, compare, compute, temporary
 from fuser.records import record
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import FALSE, TRUE, ZERO, Cond, Int
-from fuser.ir.kernel import Allocate, Buffer, If, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.integers.integers import FALSE, TRUE, ZERO, Cond, Int
+from fuser.ir.kernel.kernel import Allocate, Buffer, If, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
 from fuser.lowering.combiners.combiner_values import Elements, compare, compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.welford import WelfordStep, at_first_element
 

@@ -6,9 +6,9 @@ that are subtracted from each other at the end would lose every digit for data w
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ZERO, Int, equal
-from fuser.ir.kernel import Allocate, Buffer, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.integers.integers import ZERO, Int, equal
+from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
 from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.records import record
 

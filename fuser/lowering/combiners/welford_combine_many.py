@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ZERO, Int
-from fuser.ir.kernel import Allocate, Buffer, Cast, Literal, Load, Role, Stmt, Store
+from fuser.ir.integers.integers import ZERO, Int
+from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, Literal, Load, Role, Stmt, Store
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combiner_values import Elements, PartialsReader, compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.shifted_sums import centred
-from fuser.runtime.variants import MAX_BLOCK
+from fuser.runtime.kernels.variants import MAX_BLOCK
 
 
 def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, elements: Elements, name: str) -> list[Stmt]:

@@ -23,7 +23,7 @@ What they use:
 
 Sharing of loops, and tests
     Tensors that are inlined together share loops. A broadcast axis inlined into a concrete one is promoted to it
-    (ir/inlining.py, docs/decisions/0002-hash-consed-iteration-graph.md). A thread runs past an extent only through a
+    (ir/schedule/inlining.py, docs/decisions/0002-hash-consed-iteration-graph.md). A thread runs past an extent only through a
     split that does not divide or a padded block. Each such edge gives a test, and tests that ranges prove are dropped.
     A thread outside an extent still takes part in every barrier and shuffle.
 

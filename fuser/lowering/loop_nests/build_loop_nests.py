@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Symbol, symbol
-from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.fusion.fusion import Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, GroupSplit
+from fuser.ir.integers.integers import ONE, ZERO, Symbol, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.lowering.context import is_argument, is_derived_from
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Nest, is_one

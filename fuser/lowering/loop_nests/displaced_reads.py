@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.errors import SchedulingError
-from fuser.ir.dim_pairs import displaced_dims, position_pairs
-from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor, Window
-from fuser.ir.integers import ZERO, Cond, Int, Symbol, less, prove_less, prove_less_equal, select
-from fuser.ir.iteration_graph import Group, leaves
+from fuser.ir.fusion.dim_pairs import displaced_dims, position_pairs
+from fuser.ir.fusion.fusion import Gather, IterDomain, Resize, Tensor, Window
+from fuser.ir.fusion.iteration_graph import Group, leaves
+from fuser.ir.integers.integers import ZERO, Cond, Int, Symbol, less, prove_less, prove_less_equal, select
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.loop_nests.indexing import Indexer
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from fuser.ir.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, less, prove_less, select
+from fuser.ir.integers.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, less, prove_less, select
 
 MOST_INDEX = 2**31 - 1
 

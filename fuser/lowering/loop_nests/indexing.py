@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.integers import ONE, ZERO, Int, const, exclusive_or
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
-from fuser.ir.proofs import Claim, ProofLog, Term
+from fuser.ir.fusion.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, exclusive_or
+from fuser.ir.integers.proofs import Claim, ProofLog, Term
 
 
 class Indexer:

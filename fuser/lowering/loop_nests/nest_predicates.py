@@ -9,13 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import THREAD_TYPES, ParallelType
 from fuser.ir.facts import Aligned
-from fuser.ir.fusion import Tensor
-from fuser.ir.integers import ONE, ZERO, Compare, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
-from fuser.ir.kernel import Buffer, If, Role, Stmt
-from fuser.ir.proofs import Claim, Relation, Term
+from fuser.ir.fusion.fusion import Tensor
+from fuser.ir.fusion.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
+from fuser.ir.integers.integers import (
+    ONE,
+    ZERO,
+    Compare,
+    Cond,
+    Int,
+    Symbol,
+    all_of,
+    const,
+    equal,
+    less,
+    prove_less,
+    symbol,
+)
+from fuser.ir.integers.proofs import Claim, Relation, Term
+from fuser.ir.kernel.kernel import Buffer, If, Role, Stmt
+from fuser.ir.ops.enums import THREAD_TYPES, ParallelType
 from fuser.lowering.context import TensorLayout, is_shared_by, stored_axes
 from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer

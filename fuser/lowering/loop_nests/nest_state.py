@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
-from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
-from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
-from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Buffer
+from fuser.ir.fusion.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, GroupSplit
+from fuser.ir.integers.integers import Cond, Int, Symbol, equal, symbol
+from fuser.ir.kernel.kernel import Buffer
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
 from fuser.lowering.combiners.exp_sum import FoldBuffer
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.context import LoweringContext, TensorLayout, is_argument

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fuser.errors import InternalError
-from fuser.ir.enums import LoadStoreOpType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Cat,
     ExpSum,
     Gather,
@@ -18,10 +17,11 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import AsyncCopy, Buffer, Call, If, Load, Role, Stmt, Store, Value
-from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.integers.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
+from fuser.ir.kernel.kernel import AsyncCopy, Buffer, Call, If, Load, Role, Stmt, Store, Value
+from fuser.ir.ops.enums import LoadStoreOpType
+from fuser.ir.ops.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.combiners.exp_sum import FoldBuffer, exp_sum_combine, exp_sum_element
 from fuser.lowering.combiners.shifted_sums import shifted_add
 from fuser.lowering.combiners.welford import welford_add, welford_combine, welford_combine_common_count

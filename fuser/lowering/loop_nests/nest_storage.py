@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
-from fuser.ir.op_table import REDUCTIONS
-from fuser.ir.user_names import extent_text, value_name
+from fuser.ir.fusion.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.user_names import extent_text, value_name
+from fuser.ir.integers.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.ops.op_table import REDUCTIONS
 from fuser.lowering.combiners.exp_sum import MAX_GROUP, FoldBuffer, exp_sum_complete, exp_sum_group
 from fuser.lowering.combiners.shifted_sums import finish_shifted
 from fuser.lowering.context import TensorLayout, is_argument, local_layout

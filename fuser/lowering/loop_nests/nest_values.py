@@ -6,10 +6,7 @@ A read says here whether it crosses threads or blocks: which memory the tensor m
 from __future__ import annotations
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.approximate_ops import ROWS
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     COPIES,
     GENERATOR_STATE,
     Broadcast,
@@ -34,8 +31,8 @@ from fuser.ir.fusion import (
     Val,
     Welford,
 )
-from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int
+from fuser.ir.kernel.kernel import (
     Buffer,
     Call,
     Cast,
@@ -46,7 +43,10 @@ from fuser.ir.kernel import (
     ScalarArgument,
     Value,
 )
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.ops.approximate_ops import ROWS
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.context import TensorLayout, global_layout, is_shared_by, row_major_axes
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.dim_pairs import displaced_dims
-from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.facts import Aligned
-from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
-from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import (
+from fuser.ir.fusion.dim_pairs import displaced_dims
+from fuser.ir.fusion.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.user_names import value_name
+from fuser.ir.integers.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCopy,
     Buffer,
@@ -33,8 +33,8 @@ from fuser.ir.kernel import (
     Store,
     VectorMove,
 )
-from fuser.ir.op_table import REDUCTIONS
-from fuser.ir.user_names import value_name
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, MemoryType
+from fuser.ir.ops.op_table import REDUCTIONS
 from fuser.lowering.context import TensorLayout
 from fuser.lowering.loop_nests.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.loop_nests.indexing import Indexer

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Pointwise, Split, Tensor, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Buffer, Cast, For, Literal, Load, Role, Stmt, Store, Value
-from fuser.ir.op_table import compute_dtype
+from fuser.ir.fusion.fusion import Pointwise, Split, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, GroupSplit
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel.kernel import Buffer, Cast, For, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.combiners.combiner_values import temporary
 from fuser.lowering.combiners.exp_sum import MAX_GROUP
 from fuser.lowering.combiners.shifted_sums import add_deviation, centre, settle_deviations

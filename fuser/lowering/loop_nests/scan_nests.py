@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Scan as ScanExpr
-from fuser.ir.integers import Int, const
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Axes, Buffer, Literal, Scan
-from fuser.ir.op_table import SCANS
-from fuser.ir.scan_loops import check_scanned_order, collective_depth, scanned_positions
+from fuser.ir.fusion.fusion import Scan as ScanExpr
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.integers.integers import Int, const
+from fuser.ir.kernel.kernel import Axes, Buffer, Literal, Scan
+from fuser.ir.ops.enums import THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.ops.op_table import SCANS
+from fuser.ir.schedule.scan_loops import check_scanned_order, collective_depth, scanned_positions
 from fuser.lowering.context import LoweringContext
 from fuser.records import record
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuser.ir.integers import ZERO, Int, ceil_div, const, prove_less_equal
-from fuser.ir.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.integers.integers import ZERO, Int, ceil_div, const, prove_less_equal
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 ALIGNMENT = 16

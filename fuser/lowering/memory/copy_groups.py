@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from fuser.ir.integers import ONE, ZERO, Int, const, prove_less
-from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, Buffer, For, If, Stmt, Store, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.integers.integers import ONE, ZERO, Int, const, prove_less
+from fuser.ir.kernel.kernel import AsyncCommit, AsyncCopy, AsyncWait, Buffer, For, If, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import substitute_symbols
 
 MOST_COPY_GROUPS = 16

@@ -27,10 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fuser.ir.enums import ParallelType
 from fuser.ir.facts import Disjoint
-from fuser.ir.fusion import Tensor
-from fuser.ir.integers import (
+from fuser.ir.fusion.fusion import Tensor
+from fuser.ir.integers.integers import (
     ONE,
     TRUE,
     ZERO,
@@ -49,7 +48,7 @@ from fuser.ir.integers import (
     prove_less_equal,
     symbol,
 )
-from fuser.ir.kernel import (
+from fuser.ir.kernel.kernel import (
     AsyncCopy,
     AtomicAdd,
     Buffer,
@@ -60,7 +59,8 @@ from fuser.ir.kernel import (
     Stmt,
     VectorMove,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.memory.read_completion import is_read_first
 from fuser.records import record

@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import BLOCK_TYPES, CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, const, less, less_equal
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, const, less, less_equal
+from fuser.ir.kernel.kernel import (
     Allocate,
     Buffer,
     For,
@@ -30,8 +29,9 @@ from fuser.ir.kernel import (
     VectorMove,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.scheduled_fusion import KeptIterations
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.ops.enums import BLOCK_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.schedule.scheduled_fusion import KeptIterations
 from fuser.lowering.kernel_rewrites import map_body, substitute_buffers
 
 

@@ -23,9 +23,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.fusion import Tensor
-from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, less, prove_less
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import Tensor
+from fuser.ir.integers.integers import FALSE, ONE, ZERO, Cond, Int, less, prove_less
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -41,7 +41,7 @@ from fuser.ir.kernel import (
     VectorMove,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import map_body, substitute_buffers, substitute_symbols
 from fuser.lowering.memory.copy_groups import (
     count_copy_groups,

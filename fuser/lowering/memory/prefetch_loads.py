@@ -18,9 +18,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.integers import Int, less, prove_less
-from fuser.ir.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.integers.integers import Int, less, prove_less
+from fuser.ir.kernel.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 
 

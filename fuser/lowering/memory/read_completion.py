@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.integers import Symbol, prove_less
-from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, ClusterWait, For, If, Stmt
+from fuser.ir.integers.integers import Symbol, prove_less
+from fuser.ir.kernel.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, ClusterWait, For, If, Stmt
 from fuser.records import record
 
 _DONE = -1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from fuser.ir.integers import TRUE, Compare, Cond, Symbol, all_of, conjuncts, const
-from fuser.ir.kernel import If, Role, Stmt, walk
-from fuser.ir.proofs import Claim, ProofLog
+from fuser.ir.integers.integers import TRUE, Compare, Cond, Symbol, all_of, conjuncts, const
+from fuser.ir.integers.proofs import Claim, ProofLog
+from fuser.ir.kernel.kernel import If, Role, Stmt, walk
 from fuser.lowering.kernel_rewrites import map_body
 
 

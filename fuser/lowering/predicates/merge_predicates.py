@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
 _MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitch)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.ir.integers import TRUE, Truth, const, less
-from fuser.ir.kernel import For, If, Stmt, walk
-from fuser.ir.proofs import ProofLog
-from fuser.ir.statement_scopes import is_collective
+from fuser.ir.integers.integers import TRUE, Truth, const, less
+from fuser.ir.integers.proofs import ProofLog
+from fuser.ir.kernel.kernel import For, If, Stmt, walk
+from fuser.ir.kernel.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 

@@ -21,10 +21,10 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.op_instructions import op_instructions
+from fuser.ir.fusion.op_instructions import op_instructions
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, Call, For, If, Role, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
 WORTH = 16
 """Instructions that a branch must save: what it takes to split the threads of a warp and to join them again, about."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fuser.ir.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
-from fuser.ir.kernel import For, If, Role, Stmt, walk
-from fuser.ir.proofs import ProofLog
-from fuser.ir.statement_scopes import is_collective
+from fuser.ir.integers.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
+from fuser.ir.integers.proofs import ProofLog
+from fuser.ir.kernel.kernel import For, If, Role, Stmt, walk
+from fuser.ir.kernel.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests
 

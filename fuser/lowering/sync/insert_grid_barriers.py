@@ -18,9 +18,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import THREAD_TYPES
-from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.kernel import THREAD_SYMBOLS, Buffer, For, GridBarrier, If, Stmt
+from fuser.ir.integers.integers import ONE, ZERO, Int
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Buffer, For, GridBarrier, If, Stmt
+from fuser.ir.ops.enums import THREAD_TYPES
 from fuser.lowering.sync.insert_syncs import SyncScope, insert_barriers
 
 _POSITIONS = frozenset(THREAD_SYMBOLS[p].name for p in THREAD_TYPES)

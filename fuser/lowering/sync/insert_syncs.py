@@ -21,8 +21,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from fuser.errors import InternalError
-from fuser.ir.integers import Int, prove_less
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import Int, prove_less
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCopy,
     AsyncWait,
@@ -36,7 +36,7 @@ from fuser.ir.kernel import (
     child_bodies,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)

@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fuser.ir.device_info import SECTOR_BYTES, WARP
-from fuser.ir.fusion import Fusion, Tensor, memory_order
-from fuser.ir.integers import ONE
-from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.fusion import Fusion, Tensor, memory_order
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.integers.integers import ONE
 from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reads import input_reads, tested_dims

@@ -15,11 +15,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fuser.ir.dim_pairs import displaced_dims
-from fuser.ir.fusion import Expr, Fusion, Gather, Resize, Tensor, tensor_inputs
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.dim_pairs import displaced_dims
+from fuser.ir.fusion.fusion import Expr, Fusion, Gather, Resize, Tensor, tensor_inputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, owners_of_extents
 from fuser.schedule.analysis.reads import is_divisible

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     Pointwise,
     Reducing,
@@ -18,9 +18,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.live_order import exprs_below
-from fuser.ir.views import ViewExpr
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.live_order import exprs_below
+from fuser.ir.fusion.views import ViewExpr
 
 
 def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     IterDomain,
     Reducing,
@@ -13,8 +13,8 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
 from fuser.schedule.analysis.reference import (

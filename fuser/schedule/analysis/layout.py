@@ -8,10 +8,10 @@ from functools import partial
 
 from fuser.ir.fact_collection import asked_of_input, asked_of_output
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width, step_of
 from fuser.schedule.scheduler import SegmentInputs

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import lru_cache
 
-from fuser.ir.dim_pairs import dim_pairs, displaced_dims, position_pairs
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import (
+from fuser.ir.fusion.dim_pairs import dim_pairs, displaced_dims, position_pairs
+from fuser.ir.fusion.fusion import (
     Fusion,
     Gather,
     IterDomain,
@@ -22,9 +22,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, symbol
-from fuser.ir.memoized import memoized
-from fuser.ir.tensors import place_in_root
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.tensors import place_in_root
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, symbol
 from fuser.records import record
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     Reducing,
     Scan,
     Tensor,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     cross_thread_dim,

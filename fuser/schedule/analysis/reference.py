@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.fusion import Fusion, Squeeze, Tensor, memory_order
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
 from fuser.schedule.scheduler import SegmentInputs

@@ -7,10 +7,10 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.extent_bounds import has_bounded_product, has_followed_bounds
-from fuser.ir.fusion import Fusion, IterDomain
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.fusion import Fusion, IterDomain
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.reads import InputRead, input_reads

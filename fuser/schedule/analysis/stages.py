@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized, memoized_while_unchanged
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized, memoized_while_unchanged
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 
 _CHEAP = frozenset(

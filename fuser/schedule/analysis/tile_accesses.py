@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fuser.ir.fusion import Fusion
-from fuser.ir.iteration_graph import Group
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.records import record
 from fuser.schedule.analysis.cells import Cells, SizedSegment, is_moved_inside
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fuser.ir.fact_collection import INDEX_LIMIT
-from fuser.ir.fusion import Cat, Fusion, Resize, expr_extents, tensor_outputs
-from fuser.ir.integer_nodes import Min, Sum
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.tensors import place_in_root
+from fuser.ir.fusion.fusion import Cat, Fusion, Resize, expr_extents, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.tensors import place_in_root
+from fuser.ir.integers.integer_nodes import Min, Sum
+from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.schedule.schedule import ScheduleBuilder
 
 
 def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import REGISTER_BYTES, WARP, DeviceInfo
-from fuser.runtime.variants import rung_of
+from fuser.runtime.kernels.variants import rung_of
 from fuser.schedule.cost.gradient_space import GradientSpace, size_registers
 from fuser.schedule.cost.instruction_cache import elements_in_cache
 from fuser.schedule.cost.occupancy import most_registers, resident_blocks

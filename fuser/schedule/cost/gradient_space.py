@@ -7,13 +7,13 @@ import operator
 from functools import lru_cache
 
 from fuser.ir.device_info import REGISTER_BYTES
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Fusion,
     Welford,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.inner_outer import InnerOuter, concrete_groups, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of

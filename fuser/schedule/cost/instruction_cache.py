@@ -7,9 +7,9 @@ does not hold them, and which take long to compile.
 from __future__ import annotations
 
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
-from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.memoized import memoized
-from fuser.ir.op_instructions import expr_instructions
+from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.stages import computed_in_stages, unscheduled
 

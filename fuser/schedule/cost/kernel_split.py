@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
-from fuser.runtime.variants import registers_among, rung_of
+from fuser.runtime.kernels.variants import registers_among, rung_of
 
 
 def granted_registers(registers: int) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
-from fuser.ir.memoized import memoized
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.stages import (
     defining_stages,

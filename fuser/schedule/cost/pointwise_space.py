@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
-from fuser.ir.fusion import Fusion, Gather, Resize, Tensor, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
-from fuser.ir.op_instructions import expr_instructions
+from fuser.ir.fusion.fusion import Fusion, Gather, Resize, Tensor, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.cells import Cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims

@@ -7,11 +7,11 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
-from fuser.ir.integers import Symbol
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.integers.integers import Symbol
+from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.reads import input_reads, tested_dims

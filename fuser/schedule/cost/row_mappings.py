@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.runtime.variants import rung_of
+from fuser.runtime.kernels.variants import rung_of
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 
 from fuser.ir.device_info import WARP
-from fuser.ir.fusion import ExpSum, Fusion
+from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions

@@ -6,7 +6,7 @@ have; one that needs a little more than the budget may have one block less on an
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Fusion, Welford, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Welford, tensor_outputs
 from fuser.schedule.analysis.reduced_dims import reductions_of
 
 DRIVER = 1024

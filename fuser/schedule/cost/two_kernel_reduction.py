@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from fuser.ir.device_info import BURST_BYTES, DeviceInfo
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Broadcast,
     Expand,
     Fusion,
@@ -33,8 +33,8 @@ from fuser.ir.fusion import (
     memory_order,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.reads import input_reads

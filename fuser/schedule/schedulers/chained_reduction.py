@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     Expr,
     ExtentOp,
     Fusion,
@@ -26,9 +25,10 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
 from fuser.schedule.analysis.stages import chained_reductions

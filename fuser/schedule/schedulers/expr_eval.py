@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
+from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ExprEvalParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.tuning_candidates import with_neighbours

@@ -14,9 +14,9 @@ Copies of the rows live outside the loops over B and U, those of what all rows s
 
 from __future__ import annotations
 
-from fuser.ir.enums import CacheOp, ParallelType
-from fuser.ir.fusion import Pointwise, tensor_outputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Pointwise, tensor_outputs
+from fuser.ir.ops.enums import CacheOp, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster, RowsOfBlocks
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows

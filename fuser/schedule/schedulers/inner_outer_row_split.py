@@ -14,8 +14,8 @@ because registers are what limits the rows in flight.
 
 from __future__ import annotations
 
-from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows

@@ -24,10 +24,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion
-from fuser.ir.number_trace import as_told
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.number_trace import as_told
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows

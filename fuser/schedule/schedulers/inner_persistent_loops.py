@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import Fusion, tensor_outputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, tensor_outputs
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import runs_of
 from fuser.schedule.analysis.stages import keep_stages, row_reductions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion, Tensor
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.views import view_chain
+from fuser.ir.fusion.fusion import Fusion, Tensor
+from fuser.ir.fusion.views import view_chain
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import NoOpParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.tuning_candidates import with_neighbours

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion, IterDomain, Pointwise, Tensor, Welford, tensor_outputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, Welford, tensor_outputs
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction

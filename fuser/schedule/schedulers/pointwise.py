@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reducing, Scan, Tensor
-from fuser.ir.iteration_graph import Group
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.cells import SizedSegment, cells_last, find_cells
 from fuser.schedule.analysis.reference import (
     concrete_dims,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.cost.reduction_mappings import (
     ReductionMapping,

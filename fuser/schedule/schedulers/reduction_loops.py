@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from fuser.ir.enums import CacheOp, ParallelType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     ExpSum,
     Fusion,
     IterDomain,
@@ -28,9 +27,10 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.schedule_propagation import origins
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.ops.enums import CacheOp, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.ir.schedule.schedule_propagation import origins
 from fuser.records import record
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.stages import (

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.memoized import memoized
-from fuser.ir.op_instructions import expr_instructions
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.memoized import memoized
+from fuser.ir.fusion.op_instructions import expr_instructions
+from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
 from fuser.schedule.analysis.reference import (

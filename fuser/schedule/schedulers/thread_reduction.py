@@ -24,10 +24,10 @@ from dataclasses import replace
 from itertools import dropwhile
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.cells import CELL_BYTES, SizedSegment, reduced_cells
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reads import input_reads

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, joined_dims

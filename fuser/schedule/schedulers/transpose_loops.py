@@ -9,14 +9,14 @@ Loops of a tile, with v elements an access and L lanes along a run (constants of
 A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
 memory along N and read along M; whatever is computed is computed along N, and slices, pads and gathers of inputs are read
 there. Row i of a tile holds its accesses in the order j ^ i: the lanes that read one column then meet different banks
-(fuser.ir.schedule.ScheduleBuilder.swizzle).
+(fuser.ir.schedule.schedule.ScheduleBuilder.swizzle).
 """
 
 from __future__ import annotations
 
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.fusion import Fusion, tensor_inputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, tensor_inputs
+from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.windows import ask_for_unclamped
 from fuser.schedule.params import Peeled, TransposeParams

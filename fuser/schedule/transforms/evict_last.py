@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.ir.enums import CacheOp
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.enums import CacheOp
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.stages import reduced_groups_of
 
 

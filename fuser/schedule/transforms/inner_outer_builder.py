@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from fuser.ir.enums import LoadStoreOpType
-from fuser.ir.fusion import (
+from fuser.ir.fusion.fusion import (
     ExpSum,
     Fusion,
     Reducing,
@@ -15,8 +14,9 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.ops.enums import LoadStoreOpType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.inner_outer import concrete_groups, downstream, input_dims, reduced_of, row_orientations
 from fuser.schedule.analysis.reference import (
     dim_groups,

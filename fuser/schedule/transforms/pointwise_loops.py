@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import const
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.integers.integers import const
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.transforms.vectorize import split_vector
 

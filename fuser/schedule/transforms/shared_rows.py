@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion import tensor_inputs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import tensor_inputs
+from fuser.ir.ops.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import Access, Aligned, InnerPersistentParams
 
 UNROLLED = 4

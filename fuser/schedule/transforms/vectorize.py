@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import tensor_inputs, tensor_outputs
-from fuser.ir.integers import const
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import tensor_inputs, tensor_outputs
+from fuser.ir.integers.integers import const
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reads import displaced_name, is_displaced
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from fuser.errors import InternalError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, all_of, const, equal, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, all_of, const, equal, less, symbol
+from fuser.ir.kernel.kernel import (
     THREAD_SYMBOLS,
     Allocate,
     AtomicAdd,
@@ -29,6 +27,8 @@ from fuser.ir.kernel import (
     Store,
     VectorMove,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, CacheOp, MemoryType, ParallelType
 from fuser.lowering import pipeline
 from fuser.lowering.checks import invariants
 from fuser.lowering.checks.invariants import ENSURES, check_invariants, invariants_after

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Kernel, Stmt, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Kernel, Stmt, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import schedule_axes
 from tests.judging.harness import check, integers
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const
-from fuser.ir.kernel import Buffer, Call, Literal, Reduce, Shuffle, Store, Value, walk
-from fuser.ir.kernel_accesses import value_loads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ONE, ZERO, const
+from fuser.ir.kernel.kernel import Buffer, Call, Literal, Reduce, Shuffle, Store, Value, walk
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.collectives.block_reduce_scatter import scatter_groups
 from tests.fusions.kernel_corpus import BX, BY, BZ, GX, SERIAL, schedule_axes
 from tests.judging.harness import check, integers

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import BlockBarrier, Shuffle, SpinWait, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import BlockBarrier, Shuffle, SpinWait, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.runtime.launch import Launch
 from fuser.simulator.errors import SimulatorError
 from fuser.simulator.memory import DeviceMemory

@@ -11,12 +11,10 @@ import pytest
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import LaunchError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import Reduction, Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ZERO, const, less
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import Reduction, Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ZERO, const, less
+from fuser.ir.kernel.kernel import (
     THREAD_SYMBOLS,
     BlockBarrier,
     ClusterArrive,
@@ -30,11 +28,13 @@ from fuser.ir.kernel import (
     Stmt,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.launch_plan import Meeting
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from fuser.simulator.errors import SimulatorError
 from tests.judging.harness import Lowered, check, integers, run
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, GY, SERIAL, schedule_axes
 from tests.judging.harness import check, integers
 from tests.lowering.collectives.row_sums import row_sum

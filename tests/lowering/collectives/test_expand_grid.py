@@ -7,13 +7,13 @@ import pytest
 
 from fuser import DeviceInfo, FusionDefinition, KernelCompiler
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
-from fuser.ir.launch_plan import Meeting
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.nvrtc import is_available
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
+from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.runtime.kernels.nvrtc import is_available
 from tests.fusions.kernel_corpus import BX, CORPUS, GX, GY, schedule_axes
 from tests.judging.harness import Lowered, check, run
 from tests.lowering.collectives.row_sums import count, row_sum

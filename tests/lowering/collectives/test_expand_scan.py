@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, const
-from fuser.ir.kernel import BlockBarrier, Buffer, Kernel, Literal, Scan, Shuffle, ShuffleKind, Stmt, Store, walk
-from fuser.ir.kernel_accesses import value_loads
-from fuser.ir.print_kernel import print_stmt
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.integers.integers import ONE, ZERO, const
+from fuser.ir.kernel.kernel import BlockBarrier, Buffer, Kernel, Literal, Scan, Shuffle, ShuffleKind, Stmt, Store, walk
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.kernel.print_kernel import print_stmt
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import SERIAL, scan_columns, scan_rows, scanned
 from tests.judging.harness import check, integers
 

@@ -9,10 +9,9 @@ import pytest
 
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
 from fuser.ir.fact_collection import collect_facts
-from fuser.ir.integers import ZERO
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ZERO
+from fuser.ir.kernel.kernel import (
     ClusterArrive,
     ClusterWait,
     ExchangeInit,
@@ -23,9 +22,10 @@ from fuser.ir.kernel import (
     Stmt,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.op_table import SCANS
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.op_table import SCANS
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body, substitute_symbols
 from fuser.simulator.errors import SimulatorError
 from tests.fusions.kernel_corpus import BX, GX, GY, SERIAL, scan_columns, scan_rows, scanned, spread

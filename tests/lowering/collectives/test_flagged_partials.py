@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import AtomicAdd, Fence, Post, Receive, SpinWait
-from fuser.ir.launch_plan import Meeting
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import AtomicAdd, Fence, Post, Receive, SpinWait
+from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, GY, schedule_axes
 from tests.judging.harness import Lowered, integers, run
 from tests.lowering.collectives.row_sums import count

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Symbol, equal, symbol
-from fuser.ir.kernel import Buffer, If, Literal, Load, Reduce, Stmt, Store
+from fuser.ir.integers.integers import ONE, ZERO, Symbol, equal, symbol
+from fuser.ir.kernel.kernel import Buffer, If, Literal, Load, Reduce, Stmt, Store
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.fuse_collectives import check_last_blocks, fuse_collectives
 
 BX, GX, GY = ParallelType.block_x, ParallelType.grid_x, ParallelType.grid_y

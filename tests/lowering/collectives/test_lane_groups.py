@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from fuser.ir.enums import ParallelType
-from fuser.ir.integers import const
-from fuser.ir.kernel import THREAD_SYMBOLS
+from fuser.ir.integers.integers import const
+from fuser.ir.kernel.kernel import THREAD_SYMBOLS
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 

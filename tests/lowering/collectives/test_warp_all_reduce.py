@@ -8,10 +8,10 @@ import pytest
 from benchmarks.compile_case import compile_case
 from benchmarks.sweep_cases import sweep_cases
 from fuser.codegen.generate import generate_cuda
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Shuffle
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Shuffle
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL
 from tests.judging.harness import Lowered, run
 from tests.lowering.collectives.row_sums import count, row_sum

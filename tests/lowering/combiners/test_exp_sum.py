@@ -11,11 +11,11 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import ExpSum, Fusion
-from fuser.ir.kernel import BlockBarrier, Call, For, Store, Value, value_operands, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import ExpSum, Fusion
+from fuser.ir.kernel.kernel import BlockBarrier, Call, For, Store, Value, value_operands, walk
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from tests.judging.harness import Lowered, run
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser.ir import inlining
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
 from fuser.ir.facts import ExtentDivisible
-from fuser.ir.fusion import Fusion, Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import symbol
-from fuser.ir.kernel import For, If, Load, Store, walk
-from fuser.ir.kernel_accesses import value_loads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion, Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import symbol
+from fuser.ir.kernel.kernel import For, If, Load, Store, walk
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule import inlining
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.loop_nests import build_loop_nests
 from tests.fusions.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, UNROLL, UNSWITCH, schedule_axes, spread
 from tests.judging.harness import NARROW, Lowered, check, integers, refusal

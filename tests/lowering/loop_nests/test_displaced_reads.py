@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, DenseStride, ExtentDivisible, UnitStride
-from fuser.ir.fusion import GatherKind, Tensor, Window
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import const
-from fuser.ir.kernel import BlockBarrier, If, Role, VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import GatherKind, Tensor, Window
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import const
+from fuser.ir.kernel.kernel import BlockBarrier, If, Role, VectorMove, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from tests.end_to_end.mutation import mutants
 from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL, SHARED, VECTOR, schedule_axes, spread

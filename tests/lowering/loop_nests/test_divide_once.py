@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import FloorDiv, Int, Mod, symbol
-from fuser.ir.kernel import For, walk
-from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import FloorDiv, Int, Mod, symbol
+from fuser.ir.kernel.kernel import For, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.loop_nests.divide_once import divide_once
 from tests.fusions.kernel_corpus import BX, GX, UNROLL, spread
 from tests.judging.harness import check, collect_facts, integers

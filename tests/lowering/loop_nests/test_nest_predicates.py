@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Role, Store, walk
-from fuser.ir.kernel_accesses import value_loads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Role, Store, walk
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, BY, GX, schedule_axes, spread
 from tests.judging.harness import check, integers, refusal
 from tests.lowering.small_fusions import negated, of_type, predicates

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, LoadStoreOpType, ParallelType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Store, walk
-from fuser.ir.kernel_accesses import value_loads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Store, walk
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp, LoadStoreOpType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, schedule_axes, spread
 from tests.judging.harness import NARROW, check, integers, refusal
 from tests.lowering.small_fusions import negated

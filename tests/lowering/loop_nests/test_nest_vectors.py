@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, DenseStride, ExtentDivisible, StrideDivisible, UnitStride
-from fuser.ir.kernel import VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.kernel.kernel import VectorMove, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, SHARED, VECTOR, schedule_axes
 from tests.judging.harness import check, collect_facts, integers, refusal
 from tests.lowering.small_fusions import copied, negated, of_type, predicates

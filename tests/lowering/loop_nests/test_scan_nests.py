@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import ParallelType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import If, Role, Scan, Store, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import If, Role, Scan, Store, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.loop_nests.build_loop_nests import NestBuilder
 from tests.fusions.kernel_corpus import (

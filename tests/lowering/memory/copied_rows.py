@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import LoadStoreOpType, ParallelType
-from fuser.ir.fusion import Pointwise, Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import Pointwise, Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import (
     Kernel,
     Stmt,
     walk,
 )
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import LoadStoreOpType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body
 from fuser.schedule.analysis.stages import keep_stages
 from tests.judging.harness import Lowered, collect_facts, integers

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, const, symbol
+from fuser.ir.kernel.kernel import (
     Buffer,
     For,
     Literal,
@@ -13,6 +11,8 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
 )
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.memory.in_place import may_overwrite
 
 Float = DataType.Float

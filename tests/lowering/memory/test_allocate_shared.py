@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import Int, const, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, Literal, Load, Stmt, Store
+from fuser.ir.integers.integers import Int, const, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, Literal, Load, Stmt, Store
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.memory.allocate_shared import allocate_shared
 
 N = symbol("n", 1)

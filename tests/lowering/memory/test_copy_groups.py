@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuser.ir.kernel import (
+from fuser.ir.kernel.kernel import (
     AsyncCommit,
     AsyncCopy,
     AsyncWait,

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Tensor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, TRUE, ZERO, Cond, Int, Symbol, const, equal, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import Tensor
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ONE, TRUE, ZERO, Cond, Int, Symbol, const, equal, less, symbol
+from fuser.ir.kernel.kernel import (
     BlockBarrier,
     Buffer,
     For,
@@ -26,7 +25,8 @@ from fuser.ir.kernel import (
     Store,
     VectorMove,
 )
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, BY, GX, SERIAL, SHARED, schedule_axes, spread
 from tests.judging.harness import check, integers
 from tests.lowering.memory.kernel_bodies import (

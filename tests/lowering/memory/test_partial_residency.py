@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
-from fuser.ir.fusion import GatherKind
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Kernel, VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import GatherKind
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import Kernel, VectorMove, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, VECTOR
 from tests.judging.harness import check
 

@@ -9,10 +9,8 @@ import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion import Pointwise, is_copy
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion import Pointwise, is_copy
+from fuser.ir.kernel.kernel import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -23,11 +21,13 @@ from fuser.ir.kernel import (
     Stmt,
     walk,
 )
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.verify_kernel import verify_kernel
+from fuser.ir.kernel.verify_kernel import verify_kernel
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
 from fuser.lowering.checks.pass_result import Findings, PassResult
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants
 from tests.fusions.kernel_corpus import Case

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const, symbol
-from fuser.ir.kernel import Allocate, Buffer, Comment, For, If, Literal, Load, Stmt, Store, VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ONE, ZERO, const, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, Comment, For, If, Literal, Load, Stmt, Store, VectorMove, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.memory.prefetch_loads import prefetch_loads
 from tests.fusions.kernel_corpus import BX, GX, SERIAL, VECTOR, schedule_axes
 from tests.judging.harness import check, collect_facts, integers

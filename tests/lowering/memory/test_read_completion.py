@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuser.ir.integers import ONE, ZERO, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, less, symbol
+from fuser.ir.kernel.kernel import (
     AsyncCommit,
     AsyncCopy,
     AsyncWait,

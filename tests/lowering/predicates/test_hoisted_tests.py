@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fuser.errors import InternalError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Cond, all_of, const, equal, less, symbol
-from fuser.ir.kernel import Buffer, For, If, Literal, Role, Stmt, Store
-from fuser.ir.proofs import ProofLog, check_proofs
+from fuser.ir.integers.integers import ONE, ZERO, Cond, all_of, const, equal, less, symbol
+from fuser.ir.integers.proofs import ProofLog, check_proofs
+from fuser.ir.kernel.kernel import Buffer, For, If, Literal, Role, Stmt, Store
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 
 P, J, N = symbol("i", 0, 7), symbol("j", 0, 7), symbol("n", 0)

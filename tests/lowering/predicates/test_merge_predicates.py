@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
-from fuser.ir.integers import Cond, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Load, Role, Stmt, Store
+from fuser.ir.integers.integers import Cond, const, less, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, Literal, Load, Role, Stmt, Store
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType
 from fuser.lowering.predicates.merge_predicates import merge_predicates
 
 INDEX, N = symbol("i", 0), symbol("n", 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import FALSE, Cond, const, less, symbol
-from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, For, If, Literal, Role, Stmt, Store, walk
-from fuser.ir.proofs import ProofLog, check_proofs
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import FALSE, Cond, const, less, symbol
+from fuser.ir.integers.proofs import ProofLog, check_proofs
+from fuser.ir.kernel.kernel import Allocate, BlockBarrier, Buffer, For, If, Literal, Role, Stmt, Store, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.predicates.peel_loops import peel_loops
 from tests.fusions.kernel_corpus import BX, GX, SERIAL, schedule_axes
 from tests.judging.harness import check, collect_facts, integers

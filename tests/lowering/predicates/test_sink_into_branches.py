@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
-from fuser.ir.integers import Int, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Load, Role, Stmt, Store, Value
+from fuser.ir.integers.integers import Int, const, less, symbol
+from fuser.ir.kernel.kernel import Allocate, Buffer, Call, For, If, Load, Role, Stmt, Store, Value
+from fuser.ir.ops.enums import GLOBAL_MEMORY, MemoryType
 from fuser.lowering.predicates.sink_into_branches import sink_into_branches
 from tests.frontend.building import evaluate
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import If, Kernel, Role, walk
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import If, Kernel, Role, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, SERIAL, UNROLL, UNSWITCH, schedule_axes
 from tests.judging.harness import NARROW, check, integers
 

@@ -8,10 +8,8 @@ import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, MemoryType
-from fuser.ir.integers import ONE, ZERO, equal, symbol
-from fuser.ir.kernel import (
+from fuser.ir.integers.integers import ONE, ZERO, equal, symbol
+from fuser.ir.kernel.kernel import (
     AtomicAdd,
     Buffer,
     Fence,
@@ -27,7 +25,9 @@ from fuser.ir.kernel import (
     Store,
     walk,
 )
-from fuser.ir.kernel_accesses import value_loads
+from fuser.ir.kernel.kernel_accesses import value_loads
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import GLOBAL_MEMORY, CacheOp, MemoryType
 from fuser.lowering.sync.insert_grid_barriers import insert_grid_barriers
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.fusions.kernel_corpus import CORPUS, GX, SERIAL, sum_through_workspace

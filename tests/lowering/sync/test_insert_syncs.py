@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const, less, symbol
-from fuser.ir.kernel import (
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.integers.integers import ONE, ZERO, const, less, symbol
+from fuser.ir.kernel.kernel import (
     AsyncCommit,
     AsyncCopy,
     AsyncWait,
@@ -24,7 +22,9 @@ from fuser.ir.kernel import (
     Store,
     walk,
 )
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import MemoryType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.sync.insert_syncs import insert_syncs
 from tests.fusions.kernel_corpus import BX, BY, CORPUS, GX, SERIAL, SHARED, spread
 from tests.judging.harness import check, integers

@@ -15,8 +15,8 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.dtypes import DataType as Type
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.ops.dtypes import DataType as Type
 from fuser.schedule.params import PointwiseParams
 
 BFloat16, Float, Int32 = DataType.BFloat16, DataType.Float, DataType.Int32

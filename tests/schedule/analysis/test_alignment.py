@@ -11,7 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.kernel import If, Role, VectorMove, walk
+from fuser.ir.kernel.kernel import If, Role, VectorMove, walk
 from fuser.schedule.cost.row_mappings import RowMapping
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import laid_out

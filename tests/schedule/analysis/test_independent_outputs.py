@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
-from fuser.ir.fusion import Fusion, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, tensor_outputs
 from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.segment import SizeRefusal
 from fuser.schedule.segmentation import segment_fusion

@@ -13,8 +13,8 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Kernel, LoadIndex, VectorMove, walk
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.layouts import row_major
 from fuser.schedule.analysis.reads import dims_only_read, displaced_intermediate, input_reads, read_width

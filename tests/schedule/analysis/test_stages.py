@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Reducing, tensor_outputs
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Reducing, tensor_outputs
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.stages import chained_reductions, reduced_groups_of, row_reductions, stage_levels
 
 Float = DataType.Float

@@ -14,9 +14,9 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import ExtentWithin, TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler

@@ -12,12 +12,12 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.ir.device_info import H200, INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel_demand import Demand, demand_of
-from fuser.runtime.compiled_kernel import BlocksBy
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel_demand import Demand, demand_of
+from fuser.runtime.kernels.compiled_kernel import BlocksBy
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, choose_scheduler

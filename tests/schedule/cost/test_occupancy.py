@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.runtime.variants import registers_among, rung_of
+from fuser.runtime.kernels.variants import registers_among, rung_of
 from fuser.schedule.cost.occupancy import bounded_blocks, granted_registers, most_registers, resident_blocks
 
 H200 = DeviceInfo.preset("H200")

@@ -12,7 +12,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200, WARP, DeviceInfo
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.pointwise_mappings import (
     MOST_EXPLAINED,

@@ -15,12 +15,12 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import AtomicAdd, For, Kernel, Post, Store, walk
-from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import AtomicAdd, For, Kernel, Post, Store, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.params import ChainedParams, InnerPersistentParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers import chained_reduction

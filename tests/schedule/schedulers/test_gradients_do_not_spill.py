@@ -7,7 +7,7 @@ import pytest
 from benchmarks.compile_case import compile_case
 from benchmarks.norm_cases import layer_norm_backward
 from fuser import DataType, DeviceInfo
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.nvrtc import is_available
 
 Half, BFloat16, Float, Double = DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double
 

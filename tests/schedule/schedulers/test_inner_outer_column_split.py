@@ -11,8 +11,8 @@ from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.kernel.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.gradient_mappings import CLUSTER
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient
 from fuser.schedule.cost.gradient_work import ranked_gradients

@@ -12,11 +12,11 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import AsyncCopy, SpinWait, walk
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import AsyncCopy, SpinWait, walk
+from fuser.ir.ops.enums import SchedulerType
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping, columns_of_block
 from fuser.schedule.cost.gradient_space import Gradient, find_gradient
 from fuser.schedule.cost.gradient_work import ranked_gradients

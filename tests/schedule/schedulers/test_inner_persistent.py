@@ -13,13 +13,13 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, Shuffle, walk
-from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.number_trace import NumberTrace
+from fuser.ir.integers.number_trace import NumberTrace
+from fuser.ir.kernel.kernel import BlockBarrier, ClusterWait, ExchangeWait, Shuffle, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.cost.estimate import MOST_EXPLAINED
 from fuser.schedule.cost.row_mappings import RowMapping, group_mappings
 from fuser.schedule.scheduler import Refused

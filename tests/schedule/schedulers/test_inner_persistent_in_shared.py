@@ -13,9 +13,9 @@ from fuser.codegen.generate import generate_cuda
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Store, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_reads
-from fuser.runtime import nvrtc
+from fuser.ir.kernel.kernel import AsyncCopy, AsyncWait, Kernel, Store, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
+from fuser.runtime.kernels import nvrtc
 from fuser.schedule.cost.row_mappings import RowMapping
 from fuser.schedule.params import InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler

@@ -8,9 +8,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, REGISTER_STEP
-from fuser.ir.kernel import SpinWait, walk
+from fuser.ir.kernel.kernel import SpinWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.params import InnerPersistentParams
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (

@@ -12,11 +12,11 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import SpinWait, walk
-from fuser.ir.print_kernel import print_kernel
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.kernel.kernel import SpinWait, walk
+from fuser.ir.kernel.print_kernel import print_kernel
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import ColumnAccessCost, OuterPersistentScheduler, choose_outer_shape

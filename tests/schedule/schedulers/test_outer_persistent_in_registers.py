@@ -14,11 +14,11 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import BlockBarrier, walk
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import BlockBarrier, walk
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.cost import register_columns
 from fuser.schedule.cost.register_columns import RegisterColumns, RegisterColumnShape
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params

@@ -10,7 +10,7 @@ from benchmarks.case import Case
 from benchmarks.compile_case import compile_case
 from benchmarks.norm_cases import add_rms_norm, layer_norm, rms_norm, softmax, softmax_backward
 from fuser import DataType
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.kernels.nvrtc import is_available
 
 MAKERS = (softmax, softmax_backward, layer_norm, rms_norm, add_rms_norm)
 DTYPES = (DataType.BFloat16, DataType.Half, DataType.Float, DataType.Double)

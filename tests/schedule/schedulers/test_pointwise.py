@@ -18,7 +18,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost import pointwise_space
 from fuser.schedule.params import Aligned, Peeled, PointwiseParams, Unaligned

@@ -18,12 +18,12 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Fact
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import For, If, Role, Stmt, VectorMove, walk
-from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import For, If, Role, Stmt, VectorMove, walk
+from fuser.ir.kernel.kernel_accesses import stmt_reads
+from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.segment import Segment

@@ -10,7 +10,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.params import Peeled
 from tests.schedule.block_reductions import TINY, Array, propose, simulate

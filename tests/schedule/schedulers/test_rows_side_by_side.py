@@ -12,7 +12,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants

@@ -18,10 +18,10 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Allocate, Buffer, For, Kernel, walk
-from fuser.ir.print_kernel import print_kernel, print_stmt
-from fuser.runtime import nvrtc
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.kernel.kernel import Allocate, Buffer, For, Kernel, walk
+from fuser.ir.kernel.print_kernel import print_kernel, print_stmt
+from fuser.runtime.kernels import nvrtc
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Peeled, ScanParams
 from fuser.schedule.registry import SCHEDULERS

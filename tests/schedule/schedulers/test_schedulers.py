@@ -10,9 +10,9 @@ import pytest
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.ops.enums import ParallelType
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import PointwiseParams, ReductionParams, Unaligned
 from fuser.schedule.registry import SCHEDULERS, scheduler_of

@@ -12,7 +12,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler

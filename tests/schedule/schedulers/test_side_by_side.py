@@ -11,7 +11,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.estimate import total_time

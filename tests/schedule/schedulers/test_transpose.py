@@ -16,14 +16,27 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion
-from fuser.ir.integers import Int, Symbol
-from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, Stmt, Store, Value, VectorMove, walk
-from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.kernel.kernel import (
+    BlockBarrier,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Role,
+    Stmt,
+    Store,
+    Value,
+    VectorMove,
+    walk,
+)
+from fuser.ir.ops.enums import SchedulerType
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Access, Aligned, Peeled, TransposeParams
 from fuser.schedule.scheduler import Refused, SegmentInputs

@@ -9,11 +9,11 @@ import pytest
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200
-from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp
-from fuser.ir.kernel import AsyncCopy, Stmt, VectorMove, walk
+from fuser.ir.kernel.kernel import AsyncCopy, Stmt, VectorMove, walk
+from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.enums import CacheOp
 from fuser.lowering.kernel_rewrites import map_body
-from fuser.runtime import nvrtc
+from fuser.runtime.kernels import nvrtc
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import Definition, add_norm, described, fusion_of, layer_norm, shapes_of, softmax
 from tests.schedule.forced_rows import propose_only
