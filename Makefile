@@ -15,12 +15,12 @@ help:  ## list these commands
 
 demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
 	$(RUN) -m fuser demo $(ARGS)
-	@echo 'next: `make test` runs every test that needs no GPU, about ten minutes on two cores'
+	@echo 'next: `make test` runs every test that needs no GPU, some twenty minutes on two cores'
 
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
 
-test: $(VENV)/.test  ## all tests that need no GPU, about ten minutes on two cores; ARGS="-k name" for some
+test: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores; ARGS="-k name" for some
 	$(RUN) -m pytest -n 2 -m "not gpu" $(ARGS)
 
 check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure

@@ -51,11 +51,14 @@ def _make(cls: type[_T], eq: bool) -> type[_T]:
     members["__record_defaults__"] = defaults
     members["__match_args__"] = tuple(defaults)
     members["__dataclass_fields__"] = _Fields()
-    members |= _compiled(cls, defaults, eq)
+    setters: dict[str, Any] = {}
+    members |= _compiled(cls, defaults, eq, setters)
     for name, shared in _SHARED.items():
         members.setdefault(name, shared)
     made = type(cls)(cls.__name__, cls.__bases__, members)
     made.__qualname__ = cls.__qualname__
+    # Slots set themselves faster than `object.__setattr__` finds them.
+    setters.update({f"_set_field{k}": getattr(made, name).__set__ for k, name in enumerate(defaults)})
     return made
 
 
@@ -74,9 +77,10 @@ def _check(cls: type, annotations: dict[str, Any], own: dict[str, Any]) -> None:
             raise TypeError(f"{cls.__name__}.{name}: a mutable default would be shared; use default_factory")
 
 
-def _compiled(cls: type, defaults: dict[str, Any], eq: bool) -> dict[str, Any]:
-    """`__init__`, and with `eq` `__eq__` and `__hash__`, where the class has none of its own."""
-    made = _initializer(cls, defaults)
+def _compiled(cls: type, defaults: dict[str, Any], eq: bool, setters: dict[str, Any]) -> dict[str, Any]:
+    """`__init__`, and with `eq` `__eq__` and `__hash__`, where the class has none of its own. `setters` become globals of the
+    first: there are none before there is the class."""
+    made = _initializer(cls, defaults, setters)
     if eq:
         made |= _comparison([n for n, d in defaults.items() if not isinstance(d, Field) or d.compare])
     for method in made.values():
@@ -86,8 +90,8 @@ def _compiled(cls: type, defaults: dict[str, Any], eq: bool) -> dict[str, Any]:
     return {k: v for k, v in made.items() if cls.__dict__.get(k) is None}
 
 
-def _initializer(cls: type, defaults: dict[str, Any]) -> dict[str, Any]:
-    scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+def _initializer(cls: type, defaults: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+    scope["_missing"] = MISSING
     names = {f"field{k}": name for k, name in enumerate(defaults)}
     body: list[str] = []
     given: list[object] = []
@@ -103,7 +107,7 @@ def _initializer(cls: type, defaults: dict[str, Any]) -> dict[str, Any]:
             given.append(plain)
         elif given:
             raise TypeError(f"{cls.__name__}.{names[name]}: a field without a default stands behind one that has one")
-        body.append(f"    _set(self, {name!r}, {value})")
+        body.append(f"    _set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("    self.__post_init__()")
     made = _run(f"def __init__({', '.join(['self', *names])}):", *(body or ["    pass"]), names=names, scope=scope)

@@ -82,12 +82,14 @@ def _has_cuda_device() -> bool:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything under tests/gpu `gpu`; skip what needs a device or package that is not there."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    on_gpu = str(TESTS / "gpu") + os.sep
     for item in items:
-        if TESTS / "gpu" in item.path.parents:
+        if str(item.path).startswith(on_gpu):
             item.add_marker(pytest.mark.gpu)
         if item.get_closest_marker("gpu") and not _has_cuda_device():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
-        if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
+        if item.get_closest_marker("torch") and not has_torch:
             item.add_marker(pytest.mark.skip(reason="torch is not installed"))
 
 

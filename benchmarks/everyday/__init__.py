@@ -6,6 +6,7 @@ as a corpus of how the DSL reads.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from benchmarks.case import Case
@@ -41,9 +42,15 @@ compressed, simulations and features came later, when the compiler had been meas
 
 def everyday_cases(*, small: bool = False) -> list[Case]:
     """All of them, family by family; with `small` at sizes for machines without a GPU. Nothing is allocated."""
-    return [
+    return list(_cases(small))
+
+
+@cache
+def _cases(small: bool) -> tuple[Case, ...]:
+    """Made once: each case is defined to see how many bytes its outputs have, and many tests ask for all of them."""
+    return tuple(
         recipe.case(small=small)
         for family in FAMILIES
         for recipe in vars(import_module(f"benchmarks.everyday.{family}")).values()
         if isinstance(recipe, Everyday)
-    ]
+    )

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from fuser import locks
 from fuser.errors import InternalError
+from fuser.generated_code import code_of
 from fuser.ir.integers.integers import ZERO, Cond, Int, Symbol, Truth
 from fuser.ir.kernel.kernel import (
     SIZE_SYMBOLS,
@@ -177,7 +178,7 @@ class _Compiler:
             header.append("    if False: yield False")
         source = "\n".join((*header, *self.lines, "    return None", ""))
         scope: dict[str, Any] = {**self.constants, "post": post, "receive": receive}
-        exec(compile(source, f"<simulated {kernel.name}>", "exec"), scope)
+        exec(code_of(source, f"<simulated {kernel.name}>"), scope)
         return Program(
             kernel,
             source,

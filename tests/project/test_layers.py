@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tracebacks",),
     ("options", "release", "unbound_calls"),
     ("errors",),
-    ("source_location", "records", "syntax_trees"),
+    ("source_location", "records", "syntax_trees", "generated_code"),
     ("import_time", "locks"),
 )
 DEPTH = {name: depth for depth, row in enumerate(LAYERS) for name in row}
@@ -147,7 +147,12 @@ def violation(edge: Import) -> str | None:
 
 
 MODULES = modules()
-IMPORTS = [edge for name, path in MODULES.items() for edge in imports_of(name, path, set(MODULES))]
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    """Every import of the package: seconds of reading, which collecting the tests does not take."""
+    return [edge for name, path in MODULES.items() for edge in imports_of(name, path, set(MODULES))]
 
 
 def test_every_module_has_a_layer() -> None:
@@ -156,33 +161,33 @@ def test_every_module_has_a_layer() -> None:
     )
 
 
-def test_imports_go_downward() -> None:
-    wrong = [f"{e.source}:{e.line} imports {e.target}: {why}" for e in IMPORTS if (why := violation(e))]
+def test_imports_go_downward(imports: list[Import]) -> None:
+    wrong = [f"{e.source}:{e.line} imports {e.target}: {why}" for e in imports if (why := violation(e))]
     assert not wrong, "\n".join(wrong)
 
 
-def test_heavy_packages_are_imported_in_their_named_places() -> None:
+def test_heavy_packages_are_imported_in_their_named_places(imports: list[Import]) -> None:
     wrong = [
         f"{e.source}:{e.line} imports {e.target}; it belongs to {', '.join(sorted(HEAVY[package])) or 'no module yet'}"
-        for e in IMPORTS
+        for e in imports
         if (package := e.target.split(".")[0]) in HEAVY and e.source not in HEAVY[package]
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_heavy_packages_are_imported_lazily() -> None:
+def test_heavy_packages_are_imported_lazily(imports: list[Import]) -> None:
     wrong = [
         f"{e.source}:{e.line} imports {e.target} at module level"
-        for e in IMPORTS
+        for e in imports
         if e.at_module_level and e.target.split(".")[0] in HEAVY and e.source not in LAZILY_IMPORTED
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_lazily_imported_modules_are_imported_inside_functions() -> None:
+def test_lazily_imported_modules_are_imported_inside_functions(imports: list[Import]) -> None:
     wrong = [
         f"{e.source}:{e.line} imports {e.target} at module level"
-        for e in IMPORTS
+        for e in imports
         if e.at_module_level and e.target in LAZILY_IMPORTED and e.source not in LAZILY_IMPORTED
     ]
     assert not wrong, "\n".join(wrong)
@@ -203,7 +208,7 @@ def contracts_of_folders() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("contract", contracts_of_folders(), ids=lambda contract: contract["id"])
-def test_files_of_a_folder_import_downward(contract: dict[str, Any]) -> None:
+def test_files_of_a_folder_import_downward(contract: dict[str, Any], imports: list[Import]) -> None:
     (folder,) = contract["containers"]
 
     def part_of_folder(module: str) -> str | None:
@@ -220,7 +225,7 @@ def test_files_of_a_folder_import_downward(contract: dict[str, Any]) -> None:
     }
     assert sorted(place) == sorted({p for name in MODULES if (p := part_of_folder(name))}), "each file has one place"
     wrong: list[str] = []
-    for e in IMPORTS:
+    for e in imports:
         here, there = part_of_folder(e.source), part_of_folder(e.target)
         if here is not None and there is not None and here != there:
             (source, is_open), (target, _) = place[here], place[there]

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import CodeType
 from typing import Any, assert_never
 
 from fuser.errors import InternalError
+from fuser.generated_code import code_of
 from fuser.host_ir.executors.run_inputs import borrow
 from fuser.host_ir.executors.steps import (
     AllocateStep,
@@ -482,26 +482,9 @@ def _nested_finally(lines: Sequence[str]) -> list[str]:
     return ["try:", f"    {lines[0]}", "finally:", *(f"    {line}" for line in _nested_finally(lines[1:]))]
 
 
-# Code objects by their texts. The table is dropped when the texts in it are this long together: one that has all turns of a
-# loop in it can have a megabyte.
-_MAX_CHARACTERS = 1 << 22
-_codes: dict[str, CodeType] = {}
-
-
-def _code(text: str) -> CodeType:
-    found = _codes.get(text)
-    if found is None:
-        found = compile(text, "<bound call>", "exec")
-        # Of a copy: another thread may put a text in meanwhile.
-        if sum(map(len, list(_codes))) + len(text) > _MAX_CHARACTERS:
-            _codes.clear()
-        _codes[text] = found
-    return found
-
-
 def _make(text: str, constants: dict[str, Any]) -> Run:
     space: dict[str, Any] = {}
-    exec(_code(text), space)
+    exec(code_of(text, "<bound call>"), space)
     return space["make"](**constants)
 
 

@@ -427,7 +427,9 @@ def is_copy(expr: TensorExpr) -> bool:
 
 
 def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
-    """The same expr over replaced tensors."""
+    """The same expr over replaced tensors: itself where it has none of them."""
+    if tensors.keys().isdisjoint((*tensor_inputs(expr), *tensor_outputs(expr))):
+        return expr
 
     def get(t: Tensor) -> Tensor:
         return tensors.get(t, t)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser.generated_code import code_of
 from fuser.ir.integers.integer_nodes import (
     AllOf,
     AnyOf,
@@ -216,7 +217,7 @@ def _build_function(
     results = [printer.expression(o) if isinstance(o, Int) else printer.condition(o) for o in outputs]
     lines.append(f"    return ({''.join(f'{result}, ' for result in results)})")
     space: dict[str, Any] = {"__builtins__": {}, **scope}
-    exec(compile("\n".join(lines), "<integer expressions>", "exec"), space)
+    exec(code_of("\n".join(lines), "<integer expressions>"), space)
     return space["evaluate"]
 
 

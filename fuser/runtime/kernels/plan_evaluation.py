@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, assert_never
 
 from fuser.errors import InputRuntimeError, InputTypeError, InputValueError, InternalError
+from fuser.generated_code import code_of
 from fuser.ir.facts import (
     Aligned,
     DenseStride,
@@ -422,7 +423,7 @@ def _run_step(step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar], dtyp
 
 def _build(name: str, lines: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
     space: dict[str, Any] = {"__builtins__": {}, **scope}
-    exec(compile("\n".join(lines), f"<launch plan: {name}>", "exec"), space)
+    exec(code_of("\n".join(lines), f"<launch plan: {name}>"), space)
     return space[name]
 
 

@@ -339,11 +339,12 @@ def test_keys_are_bounded(device, make_kernel, monkeypatch) -> None:
 def test_steps_are_bounded(device, monkeypatch) -> None:
     """All lengths of a loop are kept by no launcher, by no thread, and not as code."""
     import fuser.host_ir.executors.launcher as launcher
-    import fuser.host_ir.executors.straight_line as lines
+    from fuser import generated_code
 
     monkeypatch.setattr(launcher, "_MAX_STEPS", 20)
-    monkeypatch.setattr(lines, "_MAX_CHARACTERS", 9000)
-    monkeypatch.setattr(lines, "_codes", {})
+    monkeypatch.setattr(generated_code, "_MAX_CHARACTERS", 9000)
+    monkeypatch.setattr(generated_code, "_codes", {})
+    monkeypatch.setattr(generated_code, "_characters", 0)
     program = HostProgram(("x", "n"), ("x",), (ForLoop("i", 0, scalar("n"), 1, (Fill("x", 0.0),)),))
     x = tensor(device, np.arange(40))
     kept = program._launcher
@@ -352,7 +353,7 @@ def test_steps_are_bounded(device, monkeypatch) -> None:
             program.run([x, n])
             assert sum(len(bound.steps) for bound in kept._bound_halves.values()) <= 20
             assert sum(len(bound.steps) for key, (_, bound) in _lines_of(kept)) <= 20
-            assert sum(map(len, lines._codes)) <= 9000
+            assert sum(len(text) for text, _ in generated_code._codes) <= 9000
     assert program.counters()["replays"] == 11
 
 
