@@ -55,9 +55,9 @@ from fuser.schedule.cost.two_kernel_reduction import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.registry import LAST_RESORT, scheduler_for
+from fuser.schedule.registry import LAST_RESORT, scheduler_by_params
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
+from fuser.schedule.segment import AcceptError, Segment, accepting_schedulers, choose_scheduler
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 
@@ -254,14 +254,14 @@ class KernelCompiler:
     def propose_uncut(self, segment: Segment, bound: BoundInputs) -> Params:
         """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
 
-        `scheduler_for(params)` is that scheduler; the reasons of those that refused the sizes stand before its own. Raises
-        SizesRefusedError with every reason if none does, or with the error that a scheduler raised.
+        `scheduler_by_params(params)` is that scheduler; the reasons of those that refused the sizes stand before its
+        own. Raises SizesRefusedError with every reason if none does, or with the error that a scheduler raised.
         """
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         refusals: list[str] = []
         types: list[SchedulerType] = []
         try:
-            for scheduler in candidates(segment):
+            for scheduler in accepting_schedulers(segment):
                 try:
                     params = scheduler.propose(segment.fusion, inputs, self.target().info)
                 except Exception as error:
@@ -285,10 +285,10 @@ class KernelCompiler:
         with gc_paused():
             proposed = self.propose(segment, bound)
             inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
-            own = scheduler_for(proposed)
+            own = scheduler_by_params(proposed)
             found: dict[Params, None] = {proposed: None}
             # Others first: of those of one scheduler there may be more than are measured.
-            for other in candidates(segment):
+            for other in accepting_schedulers(segment):
                 if other is not own:
                     found.update(dict.fromkeys(islice(other.candidates(segment.fusion, inputs, info), 1)))
             found.update(dict.fromkeys(own.candidates(segment.fusion, inputs, info)))
@@ -333,7 +333,7 @@ class KernelCompiler:
         of_block = f"a thread of {kernel.max_block_size} has {kernel.register_limit} registers"
         why = f"what is proposed {missed}: {of_block}"
         least, tried = spare_registers(kernel, bound), 0
-        for other in islice(scheduler_for(params).candidates(segment.fusion, inputs, info), MOST_LOOKED_AT):
+        for other in islice(scheduler_by_params(params).candidates(segment.fusion, inputs, info), MOST_LOOKED_AT):
             if tried == MOST_INSTEAD:
                 break
             if other == params or isinstance(other, NoOpParams):
@@ -364,7 +364,7 @@ class KernelCompiler:
 
         Both raise what `compile_segment` does.
         """
-        scheduler = scheduler_for(params)
+        scheduler = scheduler_by_params(params)
         if scheduler is LAST_RESORT:
             _tell_last_resort(segment)
 
@@ -391,7 +391,7 @@ class KernelCompiler:
     def _lowered(self, segment: Segment, bound: BoundInputs, params: Params) -> CompiledKernel:
         """The kernel of these parameters without its binary. Raises whatever a stage does."""
         with gc_paused():
-            scheduler = scheduler_for(params)
+            scheduler = scheduler_by_params(params)
             self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(params)}\n")
             scheduled = scheduler.apply(segment.fusion, params)
         compiled = self._without_cubin(scheduled, bound, segment)
@@ -461,7 +461,7 @@ class KernelCompiler:
             if beside:
                 # It needs nothing of the launch before, and ends after it.
                 kernel = replace(kernel, body=(*kernel.body, LaunchWait()))
-            elif segment.follows:
+            elif segment.follows_kernel:
                 kernel = starting_early(kernel)
         if proofs is not None:
             proved = proofs

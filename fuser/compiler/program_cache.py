@@ -38,7 +38,7 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
-from fuser.schedule.registry import LAST_RESORT, scheduler_for
+from fuser.schedule.registry import LAST_RESORT, scheduler_by_params
 from fuser.schedule.segment import Segment
 from fuser.schedule.segmentation import SegmentedFusion
 
@@ -373,7 +373,7 @@ class ProgramCache:
         if refused is not None:
             raise to_keep(refused)
         begin = time.perf_counter()
-        self._has_warned |= scheduler_for(params) is LAST_RESORT
+        self._has_warned |= scheduler_by_params(params) is LAST_RESORT
         try:
             finish = compiler.start_proposal(segment, inputs, params, start)
         except SizesRefusedError as error:

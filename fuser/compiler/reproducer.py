@@ -86,7 +86,7 @@ from fuser.compiler.reproducer import laid_out
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.schedule.registry import LAST_RESORT, scheduler_of
+from fuser.schedule.registry import LAST_RESORT, scheduler_by_type
 from fuser.schedule.segment import Segment
 
 {definition_text(segment)}
@@ -98,7 +98,7 @@ inputs = [
 {inputs}
 ]
 fusion = laid_out({defined}, {[t.stride_order for t in _values(segment)]!r})
-scheduler = scheduler_of({scheduler!r}) or LAST_RESORT
+scheduler = scheduler_by_type({scheduler!r}) or LAST_RESORT
 {"scheduler.accepts(fusion)" if bound is None else compiled}
 print("no error")
 '''

@@ -27,7 +27,7 @@ from fuser.missing_names import like_names
 from fuser.runtime.array_view import ArrayView
 from fuser.runtime.arrays.device_choice import resolve_device
 from fuser.schedule import params as internal
-from fuser.schedule.registry import scheduler_of
+from fuser.schedule.registry import scheduler_by_type
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
@@ -177,7 +177,7 @@ def can_schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable
 
 def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) -> str | None:
     _check_kind("scheduler_type", scheduler_type, SchedulerType)
-    scheduler = scheduler_of(scheduler_type)
+    scheduler = scheduler_by_type(scheduler_type)
     if scheduler is None:
         return "this scheduler does not exist yet"
     answer = scheduler.accepts(fusion.ir_fusion)
@@ -203,7 +203,7 @@ def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: It
         raise SchedulingError(
             f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {reason}", location=caller_location()
         )
-    scheduler = scheduler_of(scheduler_type)
+    scheduler = scheduler_by_type(scheduler_type)
     assert scheduler is not None
     proposed = scheduler.propose(fusion.ir_fusion, SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
     if isinstance(proposed, Refused):
@@ -231,7 +231,7 @@ def schedule(
         returned = None
     else:
         view = returned = compute_heuristics(fusion, scheduler_type, inputs_or_params)
-    scheduler = scheduler_of(scheduler_type)
+    scheduler = scheduler_by_type(scheduler_type)
     if scheduler is None or view.scheduler_type is not scheduler_type:
         raise SchedulingError(
             f"parameters of {view.scheduler_type.name} are not parameters of {scheduler_type.name}",

@@ -2,8 +2,8 @@
 
 Always asked: the layout of every input and which of its dims have one element, the bound that allows 32-bit indices, that the
 launch can count its blocks and threads where their number depends on extents, and that an output written in place overlaps no
-other input. A vectorized copy asks for the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing
-else enters a kernel's key.
+other input. A vectorized copy asks for the alignment and divisibility of its argument, `require_extent_range` for a
+bound. Nothing else enters a kernel's key.
 """
 
 from __future__ import annotations

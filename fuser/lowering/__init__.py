@@ -48,7 +48,7 @@ Sub-packages
     checks/       what each pass ensures
     Files directly here: pipeline.py, the order; context.py, what is known before the first statement; finish_kernel.py, the
     last pass; kernel_rewrites.py, substitution in statements; parallel_axes.py, positions of a thread and a block;
-    fresh_numbers.py, names of temporaries. pyproject.toml says which sub-package may import which.
+    name_counter.py, names of temporaries. pyproject.toml says which sub-package may import which.
 
 Checks
     The finished kernel is always verified (ir/kernel/verify_kernel.py). FUSER_VERIFY=passes verifies the schedule

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
 from fuser.ir.kernel.kernel import If, Role, Stmt
 from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
-from fuser.lowering.fresh_numbers import FreshNumbers
+from fuser.lowering.name_counter import NameCounter
 
 WARP = 32
 
@@ -29,7 +29,7 @@ class ParallelAxes:
         self.threads = threads
         self.sizes = sizes
         self.active = [p for p in BLOCK_TYPES if p in sizes and sizes[p] is not ONE]
-        self._fresh = number or FreshNumbers()
+        self._fresh = number or NameCounter()
 
     @property
     def grid(self) -> list[ParallelType]:

@@ -61,7 +61,7 @@ class _Lowering:
     @property
     def thread_private(self) -> set[str]:
         """Shared buffers that need no barrier: a thread reads what it wrote, or has waited for itself."""
-        return self.lowered.private_buffers | self.expanded.signalled
+        return self.lowered.thread_private | self.expanded.signalled
 
     def finished(self, name: str) -> Kernel:
         """The kernel of the body; of an unfinished one, as if it were complete."""
@@ -70,23 +70,23 @@ class _Lowering:
 
 
 def _prefetch_loads(s: _Lowering) -> _Body:
-    ahead, required = _loads_ahead(s.scheduled, MemoryType.local)
+    ahead, required = _prefetched_tensors(s.scheduled, MemoryType.local)
     return prefetch_loads(s.body, ahead, required)
 
 
 def _partial_residency(s: _Lowering) -> _Body:
     context = s.context
     return partial_residency(
-        s.body, s.scheduled.kept_iterations, s.lowered.private_buffers, context.threads, context.sizes
+        s.body, s.scheduled.kept_iterations, s.lowered.thread_private, context.threads, context.sizes
     )
 
 
 def _pipeline_copies(s: _Lowering) -> _Body:
-    ahead, required = _loads_ahead(s.scheduled, MemoryType.shared)
+    ahead, required = _prefetched_tensors(s.scheduled, MemoryType.shared)
     states = s.scheduled.states
     asked = frozenset(n for n, state in states.items() if state.op_type is LoadStoreOpType.cp_async)
     twice = frozenset(n for n in ahead if states[n].iterations_ahead == 2)
-    return pipeline_copies(s.body, ahead, required, s.lowered.private_buffers, asked, twice)
+    return pipeline_copies(s.body, ahead, required, s.lowered.thread_private, asked, twice)
 
 
 def _expand_collectives(s: _Lowering) -> _Body:
@@ -97,7 +97,7 @@ def _expand_collectives(s: _Lowering) -> _Body:
 def _allocate_shared(s: _Lowering) -> _Body:
     s.layout = allocate_shared(s.body)
     workspaces = (b.name for b in s.lowered.workspaces)
-    s.shared_within_block = _shared_within_block(s.lowered.private_buffers, s.lowered.arguments, workspaces, s.context)
+    s.shared_within_block = _shared_within_block(s.lowered.thread_private, s.lowered.arguments, workspaces, s.context)
     return s.body
 
 
@@ -203,7 +203,7 @@ class _Checks:
         self._known = pass_name, s.body, looked_at
 
 
-def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:
+def _prefetched_tensors(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:
     """Names of the tensors in a memory that are to be loaded an iteration ahead, and of those that must be."""
     states = [(n, s) for n, s in scheduled.states.items() if s.loads_ahead and s.memory is memory]
     return frozenset(n for n, _ in states), frozenset(n for n, s in states if s.must_load_ahead)

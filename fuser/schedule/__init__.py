@@ -13,8 +13,8 @@ asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Pla
 docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
 
 Sub-packages and files; upper ones import lower ones
-    segmentation.py       splits a fusion into segments; view_segments.py: views; cuts.py, runs.py: the rest, in order;
-                          boundaries.py: what is stored between them
+    segmentation.py       splits a fusion into segments; view_segments.py: views; partition_fusion.py,
+                          greedy_segments.py: the rest, in order; recompute_boundaries.py: what is stored between them
     segment.py            a segment, and the scheduler that accepts it
     registry.py           the schedulers, in the order in which they are asked
     schedulers/           each scheduler: what it accepts, proposes and records
@@ -38,13 +38,13 @@ Segmentation (segmentation.py)
         see `starts_next` and `beside` of ir/kernel/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler accepts all the rest.
-    4.  Levels (cuts.py): outputs that share no stored value are split apart; the rest is split below the highest level that
-        schedulers accept. Values that take fewer bytes to recompute than to store and read again are recomputed in each
-        kernel that needs them: casts, masks made of positions, slices.
+    4.  Levels (partition_fusion.py): outputs that share no stored value are split apart; the rest is split below the
+        highest level that schedulers accept. Values that take fewer bytes to recompute than to store and read again
+        are recomputed in each kernel that needs them: casts, masks made of positions, slices.
     5.  What cannot be split so, and everything if that gives fewer kernels: exprs in depth-first order from the outputs, in
-        runs as long as some scheduler accepts the run (runs.py).
+        runs as long as some scheduler accepts the run (greedy_segments.py).
     6.  However it was split: what its readers compute with no more bytes than it takes to store it and to read it again is not
-        stored (boundaries.py).
+        stored (recompute_boundaries.py).
 
     An expr that no scheduler accepts is a kernel of its own, one thread per element, with a warning
     (schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is

@@ -167,7 +167,7 @@ class ReductionParams:
 
 
 @record
-class CooperativeGroups:
+class BlockGroups:
     """Groups of blocks that meet in device memory; all of them are there at once.
 
     count      of groups; each loads the next row while it works on one
@@ -195,10 +195,10 @@ class InnerPersistentParams:
     in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
     funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
                      at any address
-    early            whether all inputs along a row are read before the first exchange, those of later stages too
+    load_all_first            whether all inputs along a row are read before the first exchange, those of later stages too
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
-    bounds           (input, dim, low, high): extents for which the row fits
+    extent_ranges           (input, dim, low, high): extents for which the row fits
     access           where these begin
     reasons          why, in words; no part of the kernel's key
     """
@@ -209,16 +209,16 @@ class InnerPersistentParams:
     batch: int
     vector: int
     vectorized: tuple[str, ...]
-    bounds: tuple[tuple[str, int, int, int], ...]
+    extent_ranges: tuple[tuple[str, int, int, int], ...]
     cluster: int = 1
     inputs_only: bool = False
     in_shared: tuple[str, ...] = ()
     access: Access = Aligned()
     one_pass: bool = False
-    groups: CooperativeGroups | None = None
+    groups: BlockGroups | None = None
     resident: int = 0
     funnel_shifted: tuple[str, ...] = ()
-    early: bool = False
+    load_all_first: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -230,13 +230,13 @@ class OuterPersistentParams:
                        and go over their rows once more. One, or a cluster, has all rows of its columns in registers, `unroll`
                        accesses of a thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
-    bounds             (input, dim, low, high): extents for which the rows fit in registers
+    extent_ranges             (input, dim, low, high): extents for which the rows fit in registers
     reasons            why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
     kept_iterations: int = 0
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -246,13 +246,13 @@ class ChainedParams:
 
     rows      the loops of the rows
     blocks    that go over all of them; 0: as many as the loops of the rows have
-    bounds    (input, dim, low, high) of an extent that the blocks' number follows from
+    extent_ranges    (input, dim, low, high) of an extent that the blocks' number follows from
     reasons   why, in words; no part of what is compared
     """
 
     rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
     blocks: int
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -281,7 +281,7 @@ class ScanParams:
     access          where these begin
     cluster         blocks that share a row
     ahead           what a step needs is loaded while the one before it computes
-    bounds          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
+    extent_ranges          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
     reasons         why, in words; no part of what is compared
     """
 
@@ -294,13 +294,13 @@ class ScanParams:
     vectorized: tuple[str, ...]
     access: Access = Aligned()
     cluster: int = 1
-    ahead: bool = False
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    prefetch: bool = False
+    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
 @record
-class RowsOfBlocks:
+class RowSplit:
     """Blocks of the whole grid, which is resident, with rows of their own. They exchange sums of columns behind the last row.
 
     per_sm   blocks that share an SM
@@ -311,14 +311,14 @@ class RowsOfBlocks:
 
 
 @record
-class ColumnsOfBlocks:
+class ColumnSplit:
     """Blocks of the grid, an SM each, with some columns of all rows. They exchange statistics of rows in each iteration."""
 
     blocks: int
 
 
 @record
-class OneCluster:
+class ClusterSplit:
     """One cluster of `rows` times `columns` blocks that has all rows at once; one of the numbers is 1."""
 
     rows: int
@@ -340,23 +340,23 @@ class InnerOuterParams:
     side_by_side    rows of a block at once (threads of z)
     rows            rows that a thread has on their way at once
     prefetch        iterations that rows are loaded before they are used; 0: in the same
-    bounds          (input, dim, low, high): extents for which the row fits
+    extent_ranges          (input, dim, low, high): extents for which the row fits
     in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
     reasons         why, in words; no part of the kernel's key
     """
 
     order: tuple[int, ...]
     reference: str
-    split: RowsOfBlocks | ColumnsOfBlocks | OneCluster
+    split: RowSplit | ColumnSplit | ClusterSplit
     across: int
     along: int
     batch: int
     vector: int
     vectorized: tuple[str, ...]
-    side_by_side: int
+    rows_per_block: int
     rows: int
     prefetch: int
-    bounds: tuple[tuple[str, int, int, int], ...]
+    extent_ranges: tuple[tuple[str, int, int, int], ...]
     in_shared: tuple[str, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 

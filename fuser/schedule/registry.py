@@ -35,11 +35,11 @@ LAST_RESORT: Scheduler = ExprEvalScheduler()
 """Takes any single expr that all others have refused or failed on. It is asked about nothing else."""
 
 
-def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:
+def scheduler_by_type(scheduler_type: SchedulerType) -> Scheduler | None:
     """The scheduler of a type, or None if there is none."""
     return next((s for s in SCHEDULERS if s.type is scheduler_type), None)
 
 
-def scheduler_for(params: Params) -> Scheduler:
+def scheduler_by_params(params: Params) -> Scheduler:
     """The scheduler that proposes parameters of this class, and applies them."""
     return next(s for s in (*SCHEDULERS, LAST_RESORT) if isinstance(params, s.params))

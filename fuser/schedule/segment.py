@@ -21,7 +21,7 @@ from fuser.ir.fusion.sub_fusion import sub_fusion
 from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.enums import SchedulerType
 from fuser.records import record
-from fuser.schedule.analysis.reads import displaced_intermediate
+from fuser.schedule.analysis.input_reads import displaced_intermediate
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler
 
@@ -31,8 +31,8 @@ class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
-    `starts_next`, `beside`: see `LaunchPlan`. `follows`: the segment before it has a kernel as well.
-    `unfit`: schedulers that are not asked about the sizes at hand, they were.
+    `starts_next`, `beside`: see `LaunchPlan`. `follows_kernel`: the segment before it has a kernel as well.
+    `excluded_schedulers`: schedulers that are not asked about the sizes at hand, they were.
     """
 
     fusion: Fusion
@@ -41,8 +41,8 @@ class Segment:
     extent_inputs: tuple[Symbol, ...] = ()
     starts_next: bool = False
     beside: bool = False
-    follows: bool = False
-    unfit: frozenset[SchedulerType] = frozenset()
+    follows_kernel: bool = False
+    excluded_schedulers: frozenset[SchedulerType] = frozenset()
 
     @property
     def call(self) -> LibraryOp | None:
@@ -98,18 +98,18 @@ def forced_boundary(fusion: Fusion) -> Tensor | None:
 
 
 def choose_scheduler(
-    fusion: Fusion, without: Collection[SizeRefusal] = ()
+    fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()
 ) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
     """The first scheduler that accepts, and the refusals of those before it (of all, if none does).
 
-    `without`: schedulers that rejected the current sizes of a segment; they are skipped for its exprs.
+    `size_refusals`: schedulers that rejected the current sizes of a segment; they are skipped for its exprs.
     """
     reason = _refused_by_all(fusion)
     if reason is not None:
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     reshape = next((e for e in fusion.tensor_exprs if isinstance(e, Reshape)), None)
-    unfit = schedulers_to_skip(fusion, without)
+    unfit = schedulers_to_skip(fusion, size_refusals)
     for scheduler in SCHEDULERS:
         if reshape is not None and scheduler.type is not SchedulerType.no_op:
             refusals.append(
@@ -137,12 +137,12 @@ def _refused_by_all(fusion: Fusion) -> str | None:
     return None
 
 
-def schedulers_to_skip(fusion: Fusion, without: Collection[SizeRefusal]) -> frozenset[SchedulerType]:
+def schedulers_to_skip(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> frozenset[SchedulerType]:
     """Types of the schedulers that are not to be asked about a fusion."""
-    if not without:
+    if not size_refusals:
         return frozenset()
     made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)}
-    return frozenset(r.scheduler for r in without if r.concerns(made))
+    return frozenset(r.scheduler for r in size_refusals if r.concerns(made))
 
 
 @memoized
@@ -156,31 +156,35 @@ def _answer(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
 _OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs, or has failed on it"
 
 
-def candidates(segment: Segment) -> Iterator[Scheduler]:
+def accepting_schedulers(segment: Segment) -> Iterator[Scheduler]:
     """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
     yield segment.scheduler
     if segment.scheduler is LAST_RESORT:
         return
     for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
-        if scheduler.type not in segment.unfit and not isinstance(_answer(segment.fusion, scheduler), Refused):
+        if scheduler.type not in segment.excluded_schedulers and not isinstance(
+            _answer(segment.fusion, scheduler), Refused
+        ):
             yield scheduler
 
 
 def accepted_segment(
-    part: Fusion, extents: tuple[Symbol, ...], without: Collection[SizeRefusal] = ()
+    part: Fusion, extents: tuple[Symbol, ...], size_refusals: Collection[SizeRefusal] = ()
 ) -> Segment | None:
     """The segment that a fusion is as a whole, if some scheduler accepts it."""
-    scheduler, why = choose_scheduler(part, without)
+    scheduler, why = choose_scheduler(part, size_refusals)
     return (
-        None if scheduler is None else Segment(part, scheduler, why, extents, unfit=schedulers_to_skip(part, without))
+        None
+        if scheduler is None
+        else Segment(part, scheduler, why, extents, excluded_schedulers=schedulers_to_skip(part, size_refusals))
     )
 
 
-def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizeRefusal]) -> Segment:
+def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], size_refusals: Collection[SizeRefusal]) -> Segment:
     """The segment of some exprs; who takes it may be the last resort. SchedulingError if that does not either."""
     part, extents = sub_fusion(fusion, exprs)
-    scheduler, why = choose_scheduler(part, without)
-    if scheduler is None and LAST_RESORT.type not in schedulers_to_skip(part, without):
+    scheduler, why = choose_scheduler(part, size_refusals)
+    if scheduler is None and LAST_RESORT.type not in schedulers_to_skip(part, size_refusals):
         answer = LAST_RESORT.accepts(part)
         scheduler = LAST_RESORT if not isinstance(answer, Refused) else None
     if scheduler is None:
@@ -189,4 +193,4 @@ def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[
             + "; ".join(f"{t.name}: {reason}" for t, reason in why),
             location=tensor_outputs(exprs[0])[0].location,
         )
-    return Segment(part, scheduler, why, extents, unfit=schedulers_to_skip(part, without))
+    return Segment(part, scheduler, why, extents, excluded_schedulers=schedulers_to_skip(part, size_refusals))

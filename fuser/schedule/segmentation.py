@@ -1,8 +1,8 @@
 """Cut a fusion into segments that one scheduler each accepts.
 
-The whole fusion first; else views, independent outputs and small reductions are taken off and the rest is cut (`cuts.py`). What
-cannot be cut so is taken in order (`runs.py`). An expr that no scheduler takes is a kernel of its own, made by the last resort
-(`schedulers/expr_eval.py`).
+The whole fusion first; else views, independent outputs and small reductions are taken off and the rest is cut
+(`partition_fusion.py`). What cannot be cut so is taken in order (`greedy_segments.py`). An expr that no scheduler
+takes is a kernel of its own, made by the last resort (`schedulers/expr_eval.py`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.integers.integers import Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
-from fuser.schedule.boundaries import recompute_boundaries
-from fuser.schedule.cuts import cut_fusion
+from fuser.schedule.greedy_segments import depth_first, greedy_segments, independent_segments
+from fuser.schedule.partition_fusion import partition_fusion
+from fuser.schedule.recompute_boundaries import recompute_boundaries
 from fuser.schedule.registry import LAST_RESORT
-from fuser.schedule.runs import depth_first, independent_segments, runs_in_order
 from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, segment_of
 from fuser.schedule.view_segments import returned_views, view_segment, views_of_inputs, views_of_results
 
@@ -45,20 +45,20 @@ class SegmentedFusion:
     segments: tuple[Segment, ...]
 
 
-def segment_fusion(fusion: Fusion, without: Collection[SizeRefusal] = ()) -> SegmentedFusion:
-    """Segments of a fusion. `without`: refusals of the sizes at hand.
+def segment_fusion(fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()) -> SegmentedFusion:
+    """Segments of a fusion. `size_refusals`: refusals of the sizes at hand.
 
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
     if not has_calls(fusion):
-        return _in_order(_segments_between(fusion, without))
+        return _in_order(_segments_between(fusion, size_refusals))
     segments: list[Segment] = []
     for part in parts_of(fusion):
         between, extents = sub_fusion(fusion, (part,) if isinstance(part, LibraryOp) else part)
         if isinstance(part, LibraryOp):
             segments.append(Segment(between, LAST_RESORT, (), extents))
             continue
-        segments += [_with_extents(s, extents) for s in _segments_between(between, without).segments]
+        segments += [_with_extents(s, extents) for s in _segments_between(between, size_refusals).segments]
     return _in_order(SegmentedFusion(fusion, tuple(segments)))
 
 
@@ -68,7 +68,7 @@ def _in_order(segmented: SegmentedFusion) -> SegmentedFusion:
     before: Segment | None = None
     for segment in segmented.segments:
         follows = segment.has_kernel and before is not None and before.has_kernel
-        segments.append(replace(segment, follows=True) if follows else segment)
+        segments.append(replace(segment, follows_kernel=True) if follows else segment)
         if segment.has_kernel or segment.call is not None:
             before = segment
     return SegmentedFusion(segmented.fusion, tuple(segments))
@@ -82,14 +82,14 @@ def _with_extents(segment: Segment, extents: Sequence[Symbol]) -> Segment:
     return replace(segment, extent_inputs=(*segment.extent_inputs, *more)) if more else segment
 
 
-def _segments_between(fusion: Fusion, without: Collection[SizeRefusal]) -> SegmentedFusion:
+def _segments_between(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> SegmentedFusion:
     """Segments of a fusion without library calls."""
     views = returned_views(fusion) | views_of_inputs(fusion)
     after = views_of_results(fusion)
     rest = _left_of(fusion, views)
     is_whole = rest is fusion and not _has_unread_inputs(fusion)
     if is_whole and not after:
-        whole = accepted_segment(fusion, (), without)
+        whole = accepted_segment(fusion, (), size_refusals)
         if whole is not None:
             return SegmentedFusion(fusion, (whole,))
     segments: list[Segment] = []
@@ -97,27 +97,27 @@ def _segments_between(fusion: Fusion, without: Collection[SizeRefusal]) -> Segme
         # Views come first: an input that is viewed and updated is still as it was.
         segments.append(view_segment(fusion, views))
     exprs = [e for e in depth_first(rest) if e not in after]
-    last = tuple(segment_of(rest, after, without) for _ in after[:1])
+    last = tuple(segment_of(rest, after, size_refusals) for _ in after[:1])
     if not exprs:
         return SegmentedFusion(fusion, (*segments, *last))
     if after or not is_whole:
-        all_left = accepted_segment(*sub_fusion(rest, exprs), without)
+        all_left = accepted_segment(*sub_fusion(rest, exprs), size_refusals)
         if all_left is not None:
             return SegmentedFusion(fusion, (*segments, all_left, *last))
-    apart = [] if views or after else independent_segments(rest, rest, without)
+    apart = [] if views or after else independent_segments(rest, rest, size_refusals)
     if apart:
         return SegmentedFusion(fusion, tuple(apart))
     small = _smaller_reductions(rest, exprs)
     others = [e for e in exprs if e not in small]
-    if small and accepted_segment(*sub_fusion(rest, others), without) is not None:
-        runs = runs_in_order(rest, [e for e in exprs if e in small], without)
+    if small and accepted_segment(*sub_fusion(rest, others), size_refusals) is not None:
+        runs = greedy_segments(rest, [e for e in exprs if e in small], size_refusals)
         # What views of results are of is needed, though no kernel reads it.
         viewed = dict.fromkeys(t for e in after for t in tensor_inputs(e))
         shown = replace(rest, outputs=(*rest.outputs, *map(Output, viewed)))
-        both = recompute_boundaries(shown, (*runs, segment_of(rest, others, without)), without)
+        both = recompute_boundaries(shown, (*runs, segment_of(rest, others, size_refusals)), size_refusals)
         return SegmentedFusion(fusion, (*segments, *both, *last))
     core, extents = sub_fusion(rest, exprs) if after else (rest, ())
-    cut = (_with_extents(s, extents) for s in _cut(core, without))
+    cut = (_with_extents(s, extents) for s in _cut(core, size_refusals))
     return SegmentedFusion(fusion, (*segments, *cut, *last))
 
 
@@ -130,22 +130,24 @@ def _has_unread_inputs(fusion: Fusion) -> bool:
     return not used.issuperset(fusion.input_tensors)
 
 
-def _cut(fusion: Fusion, without: Collection[SizeRefusal]) -> list[Segment]:
+def _cut(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment]:
     """Segments of what no scheduler takes whole: cut where levels end, or in order where that makes fewer kernels.
 
     Of two ways with as many kernels the one in which more are co-resident.
     """
     segments: list[Segment] = []
-    for part, extents in cut_fusion(fusion, lambda part: accepted_segment(part, (), without) is not None):
-        whole = accepted_segment(part, extents, without)
+    for part, extents in partition_fusion(fusion, lambda part: accepted_segment(part, (), size_refusals) is not None):
+        whole = accepted_segment(part, extents, size_refusals)
         if whole is not None:
             segments.append(whole)
         else:
             # What it would compute again, and a part before it stores, it reads.
             made = {t for s in segments for t in s.fusion.output_tensors}
-            segments += [_with_extents(s, extents) for s in runs_in_order(part, depth_first(part, made), without)]
-    segments = recompute_boundaries(fusion, segments, without)
-    in_order = recompute_boundaries(fusion, runs_in_order(fusion, depth_first(fusion), without), without)
+            segments += [
+                _with_extents(s, extents) for s in greedy_segments(part, depth_first(part, made), size_refusals)
+            ]
+    segments = recompute_boundaries(fusion, segments, size_refusals)
+    in_order = recompute_boundaries(fusion, greedy_segments(fusion, depth_first(fusion), size_refusals), size_refusals)
     stored = [t for s in segments for t in s.fusion.output_tensors]
     if len(set(stored)) < len(stored):
         # A run stores what a part behind it stores as well, and others may have read by then.

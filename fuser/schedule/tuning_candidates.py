@@ -36,7 +36,7 @@ from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 _P = TypeVar("_P", bound=Params)
 _Ranked = TypeVar("_Ranked", InnerOuterParams, InnerPersistentParams)
 
-_LEAST_BLOCK = 32
+_MIN_BLOCK = 32
 
 
 def with_neighbours(
@@ -58,7 +58,7 @@ def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
             yield replace(found, reasons=(f"beside what was proposed: {difference(params, found)}",))
 
 
-def beside_the_first(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
+def with_difference_reasons(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
     """The same parameters, with what the first has otherwise as the first reason of each other one."""
     first: _Ranked | None = None
     for params in made:
@@ -126,7 +126,7 @@ def _fits(device: DeviceInfo, *threads: int) -> bool:
     count = 1
     for n in threads:
         count *= n
-    return _LEAST_BLOCK <= count <= device.max_threads_per_block
+    return _MIN_BLOCK <= count <= device.max_threads_per_block
 
 
 def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[PointwiseParams]:
@@ -193,7 +193,7 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
     for rows in (params.rows * 2, params.rows // 2):
         if rows and _fits(device, params.threads, rows) and not params.in_shared:
             yield replace(params, rows=rows)
-    if params.cluster == 1 and not params.in_shared and params.threads > _LEAST_BLOCK:
+    if params.cluster == 1 and not params.in_shared and params.threads > _MIN_BLOCK:
         for threads in (params.threads, params.threads // 2):
             if device.max_cluster > 1 and _fits(device, threads, params.rows) and params.rows == 1:
                 batch = params.batch if threads != params.threads else -(-params.batch // 2)
@@ -236,5 +236,5 @@ def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParam
     for rows in _near(params.rows, device):
         assert isinstance(rows, (ReductionParams, InnerPersistentParams, OuterPersistentParams))
         yield replace(params, rows=rows)
-    if params.blocks and not params.bounds:
+    if params.blocks and not params.extent_ranges:
         yield from _halves_and_doubles(params, "blocks")

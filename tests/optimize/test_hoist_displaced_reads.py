@@ -17,7 +17,7 @@ from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads, hoist_reads_of_reshapes
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
-from fuser.schedule.analysis.reads import displaced_intermediate
+from fuser.schedule.analysis.input_reads import displaced_intermediate
 from tests.fuzzing.random_resizes import generate
 
 D = DataType

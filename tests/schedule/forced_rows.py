@@ -17,8 +17,8 @@ from fuser.ir.kernel.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
-from fuser.schedule.cost.row_mappings import RowMapping, group_mappings, handed_out_mappings, row_mappings
-from fuser.schedule.cost.row_work import RowWork
+from fuser.schedule.cost.row_mappings import RowMapping, block_group_mappings, independent_block_mappings, row_mappings
+from fuser.schedule.cost.row_space import RowSpace
 from fuser.schedule.params import InnerPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
@@ -38,24 +38,24 @@ def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
         return next((m for _, m in inner_persistent._ranked(*asked)), None)  # noqa: SLF001
 
     def some(find: Find) -> Find:
-        def filtered(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
-            all_of_them = row_mappings(row, device, may_group=True, may_place=may_place)
+        def filtered(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
+            all_of_them = row_mappings(row, device, may_use_block_groups=True, may_use_shared=may_use_shared)
             assert any(map(kind, all_of_them)), f"no mapping of this kind fits {row}"
-            return (m for m in find(row, device, may_place=may_place) if kind(m))
+            return (m for m in find(row, device, may_use_shared=may_use_shared) if kind(m))
 
         return filtered
 
     # Nothing is taken from before, nor left for later tests.
     monkeypatch.setattr(inner_persistent, "_best", first_of_all)
-    for find in (handed_out_mappings, group_mappings):
+    for find in (independent_block_mappings, block_group_mappings):
         monkeypatch.setattr(inner_persistent, find.__name__, some(find))
 
 
 def go_over_groups(monkeypatch: pytest.MonkeyPatch, kind: Kind, groups: int = 0) -> None:
     """Of short rows as well: groups of blocks of a warp, with one access of a thread or more. `groups` of them, or as many as
     the scheduler has."""
-    monkeypatch.setattr(enumeration, "LEAST_OF_GROUP", 1)
-    monkeypatch.setattr(enumeration, "LEAST_PIECES", 1)
+    monkeypatch.setattr(enumeration, "MIN_OF_GROUP", 1)
+    monkeypatch.setattr(enumeration, "MIN_PIECES", 1)
     monkeypatch.setattr(enumeration, "GROUP_THREADS", (32,))
     propose_only(monkeypatch, lambda m: m.groups > 0 and kind(m))
     if groups:

@@ -13,7 +13,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "power": "LIMITS",
         "share": "OWN_TRANSFER - CLOSE ROUNDING",
     },
-    "cost/gradient_mappings.py": {
+    "cost/inner_outer_mappings.py": {
         "threads": "SUMMING_BLOCKS",
     },
     "cost/pointwise_mappings.py": {
@@ -46,7 +46,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "instructions": "CUT CUT_IN_SHARED ONLINE",
         "share": "AGAIN IN_SHARED CACHE_MISSES",
         "cycles": "CUT_ACCESS PIECE",
-        "elements": "LEAST_OF_GROUP",
+        "elements": "MIN_OF_GROUP",
     },
     "cost/scan_mappings.py": {
         "instructions": "TESTED DIVIDED FOLDS TOTAL SLOT STEP CUT",
@@ -59,7 +59,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "elements": "-",
     },
     "schedulers/chained_reduction.py": {
-        "threads": "MOST_BLOCKS STREAMED_BLOCKS",
+        "threads": "MAX_BLOCKS STREAMED_BLOCKS",
         "elements": "LONG",
     },
     "schedulers/outer_persistent.py": {

@@ -1,10 +1,11 @@
-"""Gradients at random, as `cost/gradient_mappings.py` sees them: what they have of a real segment is that it fits together."""
+"""Gradients at random, as `cost/inner_outer_mappings.py` sees them: what they have of a real segment is that it fits
+together."""
 
 from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.gradient_space import GradientSpace, rounded_up
+from fuser.schedule.cost.inner_outer_space import InnerOuterSpace, round_up_rows
 
 
 def random_gradient_space(
@@ -14,16 +15,16 @@ def random_gradient_space(
     *,
     itemsize: int = 0,
     vector: int = 0,
-) -> GradientSpace:
+) -> InnerOuterSpace:
     """`rows`, `length`, `itemsize`, `vector`: 0 for any."""
     itemsize = itemsize or rng.choice((2, 2, 4, 8))
     vector = vector or rng.choice((16 // itemsize, 16 // itemsize, 1))
     length = length or rng.choice((rng.randint(1, 300), rng.randint(1, 20_000), rng.randint(1, 300_000)))
     inputs, sums, weights = rng.randint(1, 2), rng.randint(1, 2), rng.randint(0, 1)
     is_double = itemsize == 8
-    return GradientSpace(
+    return InnerOuterSpace(
         length=length,
-        rows=rounded_up(rows or rng.choice((rng.randint(1, 20), rng.randint(1, 1000), rng.randint(1, 100_000)))),
+        rows=round_up_rows(rows or rng.choice((rng.randint(1, 20), rng.randint(1, 1000), rng.randint(1, 100_000)))),
         vector=vector,
         copied=tuple(v for v in (8, 4, 2, 1) if v <= vector and itemsize * v in (4, 8, 16)),
         loaded=inputs * itemsize,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.row_work import RowWork
+from fuser.schedule.cost.row_space import RowSpace
 
 
 def random_row_work(
@@ -14,7 +14,7 @@ def random_row_work(
     *,
     is_double: bool | None = None,
     is_misaligned: bool | None = None,
-) -> RowWork:
+) -> RowSpace:
     """`rows`, `length`: 0 for any."""
     is_double = rng.random() < 0.2 if is_double is None else is_double
     itemsize = 8 if is_double else rng.choice((2, 4))
@@ -30,14 +30,14 @@ def random_row_work(
     # In the order in which they were first drawn, so that a seed stays the rows that it is.
     whole = [inputs * rng.choice((itemsize, wide)) for _ in passes]
     kept = tuple((nbytes, inputs * itemsize) for nbytes in whole)
-    return RowWork(
+    return RowSpace(
         rows=rows or rng.choice((1, rng.randint(1, 300), rng.randint(1, 100_000))),
         length=length + (vector - 1 if is_cut else 0),
         vector=vector,
         itemsize=itemsize,
         loaded=inputs * itemsize,
         moved=(inputs + outputs) * itemsize,
-        beside=shared * itemsize,
+        shared_bytes=shared * itemsize,
         inputs=inputs + shared,
         arguments=inputs + shared + outputs,
         kept=kept,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.reduction_space import rounded_up
-from fuser.schedule.cost.scan_mappings import ScanWork
+from fuser.schedule.cost.reduction_space import round_up_length
+from fuser.schedule.cost.scan_mappings import ScanSpace
 
 
 def random_scan_work(
     chance: random.Random, *, inner: bool | None = None, kept: int | None = None, length: int | None = None
-) -> ScanWork:
+) -> ScanSpace:
     """One of them; what is given is as given."""
 
     def extent() -> int:
-        return rounded_up(int(2 ** chance.uniform(0, 22))) if chance.random() < 0.9 else chance.randrange(4)
+        return round_up_length(int(2 ** chance.uniform(0, 22))) if chance.random() < 0.9 else chance.randrange(4)
 
     itemsize = chance.choice([1, 2, 4, 8, 16])
     arguments = chance.randrange(1, 7)
     loaded = chance.randrange(arguments + 1) * itemsize
-    return ScanWork(
+    return ScanSpace(
         inner=chance.random() < 0.5 if inner is None else inner,
         length=extent() if length is None else length,
         kept=extent() if kept is None else kept,

@@ -15,7 +15,7 @@ from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
 from fuser.ir.device_info import H200
 from fuser.schedule.params import NoOpParams, PointwiseParams, ReductionParams
-from fuser.schedule.registry import scheduler_for
+from fuser.schedule.registry import scheduler_by_params
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.tuning_candidates import difference, neighbours
 from fuser.simulator.device import SimulatorDevice
@@ -55,7 +55,7 @@ def test_every_candidate_is_lowered_or_refused(name: str) -> None:
             assert found[0] == proposed
             assert len(set(found)) == len(found)
             given = SegmentInputs(inputs.tensors, inputs.evaluate)
-            own = list(scheduler_for(proposed).candidates(segment.fusion, given, H200))
+            own = list(scheduler_by_params(proposed).candidates(segment.fusion, given, H200))
             assert set(own) <= set(found)
             for params in found[1:]:
                 assert difference(proposed, params) != "nothing"

@@ -10,7 +10,7 @@ Grammar
               | swizzle(by, axis) | allow_misaligned
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
-              | ask_extent_within(dim, low, high) | ask_extent_divisible(dim, divisor) | ask_blocks_per_sm(count)
+              | require_extent_range(dim, low, high) | require_extent_divisible(dim, divisor) | require_blocks_per_sm(count)
               | set_cluster(type, size)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected, limits) | inline_at(position, best_effort, selected)

@@ -124,7 +124,7 @@ class TransformVerbs(ScheduledFusion):
             self.state(sibling).backwards.add(self.state(sibling).loop[position])
         self.records.append(Record("run_backwards", name, (position,)))
 
-    def ask_extent_within(self, name: str, dim: int, low: int, high: int) -> None:
+    def require_extent_range(self, name: str, dim: int, low: int, high: int) -> None:
         """Ask for the fact low <= extent <= high of a visible dim of an input: loops over it may then have a constant extent.
 
         Raises SchedulingError for a tensor that is no input, a dim that it does not have, or bounds that leave no extent.
@@ -136,9 +136,9 @@ class TransformVerbs(ScheduledFusion):
         if not 0 <= low <= high:
             raise SchedulingError(f"cannot ask for an extent of {name} within {low} and {high}")
         self.asked.append(ExtentWithin(name, dim, low, high))
-        self.records.append(Record("ask_extent_within", name, (dim, low, high)))
+        self.records.append(Record("require_extent_range", name, (dim, low, high)))
 
-    def ask_extent_divisible(self, name: str, dim: int, divisor: int) -> None:
+    def require_extent_divisible(self, name: str, dim: int, divisor: int) -> None:
         """Ask for the fact that the extent of a visible dim of an input is a multiple of `divisor`: splits by it leave no rest.
 
         Raises SchedulingError for a tensor that is no input, a dim that it does not have, or a divisor that is none.
@@ -150,14 +150,14 @@ class TransformVerbs(ScheduledFusion):
         if divisor < 1:
             raise SchedulingError(f"cannot ask for an extent of {name} that is a multiple of {divisor}")
         self.asked.append(ExtentDivisible(name, dim, divisor))
-        self.records.append(Record("ask_extent_divisible", name, (dim, divisor)))
+        self.records.append(Record("require_extent_divisible", name, (dim, divisor)))
 
-    def ask_blocks_per_sm(self, count: int) -> None:
+    def require_blocks_per_sm(self, count: int) -> None:
         """Ask for so few registers a thread that `count` blocks fit on a processor at once, as a grid that waits may need."""
         if count < 1:
             raise SchedulingError(f"cannot ask for {count} blocks on a processor")
         self.blocks_per_sm = count
-        self.records.append(Record("ask_blocks_per_sm", "", (count,)))
+        self.records.append(Record("require_blocks_per_sm", "", (count,)))
 
     def set_cluster(self, parallel_type: ParallelType, size: int) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.

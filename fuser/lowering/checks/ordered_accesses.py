@@ -218,7 +218,7 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 pass
         for buffer, index in stmt_reads(stmt):
             width = stmt.width if isinstance(stmt, VectorMove) else 1
-            if any(_may_meet((buffer, index, width), c) for group in groups for c in group):
+            if any(_may_overlap((buffer, index, width), c) for group in groups for c in group):
                 found.mark(stmt, f"reads {buffer.name} while copies to it are on their way")
     return _without_empty(groups)
 
@@ -243,7 +243,7 @@ def _makes_few_iterations(loop: For, groups: _Groups) -> bool:
     return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
 
 
-def _may_meet(a: _Copied, b: _Copied) -> bool:
+def _may_overlap(a: _Copied, b: _Copied) -> bool:
     """Whether two stretches may have an element in common."""
     if a[0] is not b[0]:
         return False

@@ -1,6 +1,6 @@
 """`Reduce`, `Scan` and `GridBarrier` become shuffles, shared and remote stores, atomics and fences, level by level.
 
-Imports of lowering/: combiners/, parallel_axes.py, fresh_numbers.py.
+Imports of lowering/: combiners/, parallel_axes.py, name_counter.py.
 
     expand_collectives.py         the pass, with the protocol that the levels share
     fuse_collectives.py           which reductions of a body are expanded together
@@ -13,7 +13,7 @@ Levels of a reduction
     expand_block_group.py         a group of blocks of the grid, all of which continue with the result
     expand_grid.py                blocks of the grid, the last of which combines the partial results
     grid_partials.py              workspaces for the partial results of blocks
-    flagged_partials.py           flagged stores in place of a fence and a counter
+    expand_flagged.py           flagged stores in place of a fence and a counter
 Others
     expand_grid_barrier.py        the grid barrier
     semaphores.py                 the counters by which blocks synchronise

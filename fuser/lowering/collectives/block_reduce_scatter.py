@@ -23,7 +23,7 @@ from fuser.records import record
 
 
 @record(eq=False)
-class Scatter:
+class ScatterLayout:
     """Where a thread stands among those that join: `position` among those of its lane; groups * size of them have work.
 
     threads       of a lane
@@ -56,13 +56,13 @@ class Scatter:
 
 _OWN_PARTS = 16
 """Fewer threads of a single result join it by themselves."""
-_LEAST_GROUPS = 2
-_MOST_GROUPS = 8
+_MIN_GROUPS = 2
+_MAX_GROUPS = 8
 """With more, the second step would be as long as the first."""
 
 
 @record(eq=False)
-class ScatterResult:
+class BlockScatterResult:
     """Statements after which every thread has all results of its lane. A thread for which `owner` holds has one of them, and
     `stored(at)` the statements that store it (see `PartialCombiner.store`).
 
@@ -93,18 +93,18 @@ def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
     is_rounded = r.combine == "welford" and r.partials[0].dtype is DataType.Double
     if size.value == 1 and (lanes is ONE or threads.value < _OWN_PARTS or is_rounded):
         return 0
-    most = min(threads.value // size.value, _MOST_GROUPS)
-    return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
+    most = min(threads.value // size.value, _MAX_GROUPS)
+    return next((n for n in range(most, _MIN_GROUPS - 1, -1) if threads.value % n == 0), 0)
 
 
 def block_reduce_scatter(
     combiner: PartialCombiner,
     r: Reduce,
-    scatter: Scatter,
+    scatter: ScatterLayout,
     first: Callable[[Reduce, list[Int]], list[Stmt]],
     *,
-    reaches_all: bool = True,
-) -> ScatterResult:
+    all_reduce: bool = True,
+) -> BlockScatterResult:
     """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
     are told nobody but the owners.
 
@@ -113,7 +113,7 @@ def block_reduce_scatter(
     own = combiner.own(r)
     one = replace(r, partials=own)
     found = combiner.shared(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
-    results = combiner.shared(r, scatter.lanes) if reaches_all else ()
+    results = combiner.shared(r, scatter.lanes) if all_reduce else ()
     at = [ZERO if is_common(r, i) else scatter.element for i in range(len(own))]
 
     def stored(into: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
@@ -131,7 +131,7 @@ def block_reduce_scatter(
         last = combiner.combine_all(one, part, const(scatter.groups), unroll=True)
     else:
         last = first(one, at)
-    if reaches_all:
+    if all_reduce:
         last += stored(lambda i, e: (results[i], e * scatter.lanes + scatter.lane))
     work: list[Stmt] = []
     if scatter.groups > 1:
@@ -150,6 +150,6 @@ def block_reduce_scatter(
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
     ]
     read: list[Stmt] = []
-    if reaches_all:
+    if all_reduce:
         read = combiner.load(r, lambda i, e: Load(results[i], e * scatter.lanes + scatter.lane))
-    return ScatterResult((in_groups, by_owners, read), owner, stored)
+    return BlockScatterResult((in_groups, by_owners, read), owner, stored)

@@ -16,8 +16,8 @@ from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stm
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.block_reduce_scatter import (
-    Scatter,
-    ScatterResult,
+    BlockScatterResult,
+    ScatterLayout,
     block_reduce_scatter,
     scatter_groups,
 )
@@ -26,7 +26,7 @@ from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded, power_of_two
 from fuser.records import record
 
-MOST_STATISTICS = 8
+MAX_STATISTICS = 8
 """Statistics or sums of Doubles of warps that each thread joins by itself: more of them take longer, and
 statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2,
 by lanes 7.7 us)."""
@@ -54,19 +54,19 @@ class BlockReduceExpander:
     def __init__(self, axes: ParallelAxes, combiner: PartialCombiner) -> None:
         self.axes = axes
         self.combiner = combiner
-        self.owners: dict[Reduce, ScatterResult] = {}
+        self.owners: dict[Reduce, BlockScatterResult] = {}
 
-    def expand(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> list[Stmt]:
+    def expand(self, reduces: Sequence[Reduce], *, all_reduce: bool = True) -> list[Stmt]:
         """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all.
 
-        `reaches_all` False: where threads have one result each, no others need to have them.
+        `all_reduce` False: where threads have one result each, no others need to have them.
         """
-        publish, collect = self.parts(reduces, reaches_all=reaches_all)
+        publish, collect = self.parts(reduces, all_reduce=all_reduce)
         return publish + collect
 
-    def parts(self, reduces: Sequence[Reduce], *, reaches_all: bool = True) -> tuple[list[Stmt], list[Stmt]]:
+    def parts(self, reduces: Sequence[Reduce], *, all_reduce: bool = True) -> tuple[list[Stmt], list[Stmt]]:
         """The same in two: what a thread publishes, and how it joins what all have published."""
-        parts = [self._block_parts(r, reaches_all=reaches_all) for r in reduces]
+        parts = [self._block_parts(r, all_reduce=all_reduce) for r in reduces]
         publish = [s for part in parts for s in part.publish]
         collect = [s for part in parts for s in part.join]
         for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
@@ -75,7 +75,7 @@ class BlockReduceExpander:
             collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
         return publish, collect
 
-    def _block_parts(self, r: Reduce, *, reaches_all: bool) -> _Parts:
+    def _block_parts(self, r: Reduce, *, all_reduce: bool) -> _Parts:
         reduced = [p for p in self.axes.active if p in r.block_axes]
         total = self.axes.block_threads
         count = self.axes.count_of(reduced)
@@ -90,7 +90,7 @@ class BlockReduceExpander:
             of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
-        return self._exchange(r, reduced, total, count, reaches_all=reaches_all)
+        return self._exchange(r, reduced, total, count, all_reduce=all_reduce)
 
     def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
         stmts = warp_all_reduce(self.combiner, r, WARP)
@@ -109,7 +109,7 @@ class BlockReduceExpander:
         # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
         # slot each and join them in few steps. All warps of a block do so: the work grows with the square of their number.
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
-        by_lanes = r.combine == "exp_sum" or (is_long and per_group > MOST_STATISTICS)
+        by_lanes = r.combine == "exp_sum" or (is_long and per_group > MAX_STATISTICS)
         if power_of_two(per_group) <= WARP and by_lanes:
             return _Parts(stmts, self._join_by_lanes(r, scratch, per_group, place))
         join = self.combiner.combine_all(
@@ -145,7 +145,7 @@ class BlockReduceExpander:
         return _Parts(stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots))
 
     def _exchange(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, reaches_all: bool
+        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, all_reduce: bool
     ) -> _Parts:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
@@ -154,7 +154,7 @@ class BlockReduceExpander:
         lanes = self.axes.count_of(kept)
         groups = scatter_groups(r, count, lanes)
         if groups and total.is_const:
-            return self._exchange_scattered(r, reduced, total.value, count.value, groups, reaches_all=reaches_all)
+            return self._exchange_scattered(r, reduced, total.value, count.value, groups, all_reduce=all_reduce)
         scratch = self.combiner.shared(r, total)
         linear = self.axes.thread
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
@@ -195,7 +195,7 @@ class BlockReduceExpander:
         return _Parts(stmts, phases=(collect, read))
 
     def _exchange_scattered(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, reaches_all: bool
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, all_reduce: bool
     ) -> _Parts:
         """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
@@ -205,7 +205,7 @@ class BlockReduceExpander:
         parts = count // joined
         # Where each group would have one part, one thread joins all.
         groups = 1 if parts <= groups else groups
-        scatter = Scatter(position, const(count), r.partials[0].size.value, groups, lane, const(lanes))
+        scatter = ScatterLayout(position, const(count), r.partials[0].size.value, groups, lane, const(lanes))
         stmts = warp_all_reduce(self.combiner, r, WARP, lanes) if joined > 1 else []
         stride = parts * lanes
         scratch = self.combiner.shared(r, const(stride))
@@ -221,6 +221,6 @@ class BlockReduceExpander:
         publish = guarded(
             equal(position % joined, 0), self.combiner.store(r, lambda i, e: (scratch[i], e * stride + mine))
         )
-        joined_by = block_reduce_scatter(self.combiner, r, scatter, own_parts, reaches_all=reaches_all)
+        joined_by = block_reduce_scatter(self.combiner, r, scatter, own_parts, all_reduce=all_reduce)
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)

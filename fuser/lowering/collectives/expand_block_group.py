@@ -190,7 +190,7 @@ class BlockGroupReduceExpander:
                 def of_block(i: int, block: Int, p: GridPartialsLayout = p, element: Int = element) -> Value:
                     return p.load(i, element, block)
 
-                ask, join = _asked_and_joined(one, of_block, blocks, lane, combiner)
+                ask, join = _loads_and_combines(one, of_block, blocks, lane, combiner)
                 keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
                 is_busy: Cond | None = None
                 if busy < warps:
@@ -217,7 +217,7 @@ def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     return tuple(s for s in stmts if not isinstance(s, Allocate))
 
 
-def _asked_and_joined(
+def _loads_and_combines(
     r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
     """`warp_join` for one element: what loads the values that a lane has, and what joins them."""

@@ -39,16 +39,16 @@ from fuser.lowering.collectives.expand_cluster import (
     reduce_in_cluster,
     signalled_buffers,
 )
+from fuser.lowering.collectives.expand_flagged import FlaggedReduceExpander
 from fuser.lowering.collectives.expand_grid import GridReduceExpander
 from fuser.lowering.collectives.expand_grid_barrier import GridBarrierExpander
 from fuser.lowering.collectives.expand_scan import expand_scan
 from fuser.lowering.collectives.expand_scan_cluster import expand_scan_of_cluster
-from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
 from fuser.lowering.collectives.fuse_collectives import check_last_blocks, fuse_collectives
 from fuser.lowering.collectives.grid_partials import Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.combiners.combine_partials import PartialCombiner
-from fuser.lowering.fresh_numbers import FreshNumbers
+from fuser.lowering.name_counter import NameCounter
 from fuser.lowering.parallel_axes import ParallelAxes
 
 _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
@@ -78,7 +78,7 @@ def expand_collectives(
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
     """
-    axes = ParallelAxes(threads, sizes, FreshNumbers(body))
+    axes = ParallelAxes(threads, sizes, NameCounter(body))
     expander = _Expander(axes, cluster)
     result = expander.expand_kernel(body)
     if cluster:
@@ -147,7 +147,7 @@ class _Expander:
             stmts += reduce_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are broadcast anew.
-            stmts += self.block.expand(reduces, reaches_all=not r.grid_axes or len(reduces) > 1)
+            stmts += self.block.expand(reduces, all_reduce=not r.grid_axes or len(reduces) > 1)
         if r.grid_axes:
             stmts += self.grid.expand(reduces)
         return stmts

@@ -36,12 +36,12 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.collectives.block_reduce_scatter import (
-    Scatter,
+    ScatterLayout,
     block_reduce_scatter,
     scatter_groups,
 )
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
-from fuser.lowering.collectives.flagged_partials import FlaggedReduceExpander
+from fuser.lowering.collectives.expand_flagged import FlaggedReduceExpander
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
@@ -189,7 +189,7 @@ class GridReduceExpander:
         size = r.partials[0].size.value
         groups = 1 if g.blocks.value <= groups else groups
         per = -(-g.blocks.value // groups)
-        scatter = Scatter(
+        scatter = ScatterLayout(
             self.axes.linear(g.scatter),
             self.axes.count_of(g.scatter),
             size,

@@ -149,7 +149,7 @@ class _Expansion:
             stmts += [
                 Allocate(other),
                 Shuffle(other, ZERO, Load(array, at), ShuffleKind.up, const(offset * stride), width),
-                Store(array, at, choose(self.scan, row, "ge", const(offset), folded, Load(array, at))),
+                Store(array, at, select(self.scan, row, "ge", const(offset), folded, Load(array, at))),
             ]
             offset *= 2
         return stmts
@@ -159,7 +159,7 @@ class _Expansion:
         return [
             *self._scan_lanes(totals, at, groups.rows, (groups.stride, groups.width), groups.row),
             Shuffle(before, at, Load(totals, at), ShuffleKind.up, const(groups.stride), groups.width),
-            Store(before, at, choose(self.scan, groups.row, "eq", ZERO, self.scan.identity, Load(before, at))),
+            Store(before, at, select(self.scan, groups.row, "eq", ZERO, self.scan.identity, Load(before, at))),
         ]
 
     # --- kinds of groups ---
@@ -261,7 +261,7 @@ class _Expansion:
             position = groups.own + tile * groups.warps
             with_earlier = combined(self.scan, Load(carry, kept), Load(earlier, ZERO))
             if tile == 0:
-                with_earlier = choose(self.scan, groups.own, "eq", ZERO, Load(carry, kept), with_earlier)
+                with_earlier = select(self.scan, groups.own, "eq", ZERO, Load(carry, kept), with_earlier)
             stmts += [
                 Allocate(earlier),
                 Shuffle(earlier, ZERO, Load(read, ZERO), ShuffleKind.index, maximum(position - 1, ZERO)),
@@ -296,7 +296,7 @@ class _Expansion:
 
             def step(_offset: Int, k: Int, q: Int = q, tile: Int = const(tile)) -> list[Stmt]:
                 return [
-                    Store(earlier, k, choose(self.scan, q, "eq", own, Load(carry, k), Load(earlier, k))),
+                    Store(earlier, k, select(self.scan, q, "eq", own, Load(carry, k), Load(earlier, k))),
                     Store(carry, k, combined(self.scan, Load(carry, k), slot(k, tile, q))),
                 ]
 
@@ -354,7 +354,7 @@ def combined(scan: Scan, a: Value, b: Value) -> Call:
     return Call(scan.combine, (a, b), compute_dtype(dtype), dtype)
 
 
-def choose(scan: Scan, left: Int, op: str, right: Int, then: Value, otherwise: Value) -> Call:
+def select(scan: Scan, left: Int, op: str, right: Int, then: Value, otherwise: Value) -> Call:
     """`then` where two positions compare so, else `otherwise`: a choice without a branch."""
     test = compare(op, IndexValue(left, DataType.Int32), IndexValue(right, DataType.Int32), DataType.Int32)
     dtype = scan.values.dtype

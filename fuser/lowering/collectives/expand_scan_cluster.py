@@ -28,7 +28,7 @@ from fuser.ir.kernel.kernel import (
 )
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.collectives.expand_cluster import ClusterExchange
-from fuser.lowering.collectives.expand_scan import choose, combined, expand_scan
+from fuser.lowering.collectives.expand_scan import combined, expand_scan, select
 from fuser.lowering.parallel_axes import ParallelAxes
 
 
@@ -60,7 +60,7 @@ def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExc
 
     def collect(k: Int) -> list[Stmt]:
         step = (
-            Store(before, k, choose(scan, q, "eq", rank, Load(scan.carry, k), Load(before, k))),
+            Store(before, k, select(scan, q, "eq", rank, Load(scan.carry, k), Load(before, k))),
             Store(scan.carry, k, combined(scan, Load(scan.carry, k), Load(slots, place(k, q)))),
         )
         return [

@@ -35,12 +35,12 @@ from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
 from fuser.lowering.parallel_axes import WARP, power_of_two
 from fuser.records import record
 
-LEAST = 2
+MIN_ELEMENTS = 2
 """Values that are worth it."""
 
 
 @record(eq=False)
-class Scattered:
+class WarpScatterResult:
     """What lanes have: `one` is the reduction with a partial of one element, which is number `element` of all where it has so
     many; `copies` neighbouring lanes have the same."""
 
@@ -52,10 +52,10 @@ class Scattered:
 def may_reduce_scatter(r: Reduce) -> bool:
     """Whether the elements of a reduction can go to lanes of their own, and are enough for that."""
     size = r.partials[0].size
-    return size.is_const and LEAST <= size.value <= WARP and r.combine != "exp_sum" and not is_common(r, 2)
+    return size.is_const and MIN_ELEMENTS <= size.value <= WARP and r.combine != "exp_sum" and not is_common(r, 2)
 
 
-def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tuple[list[Stmt], Scattered]:
+def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tuple[list[Stmt], WarpScatterResult]:
     """Statements for all lanes of a warp, and what each has then."""
     size = r.partials[0].size.value
     count = power_of_two(size)
@@ -94,4 +94,4 @@ def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tupl
     alone = tuple(Buffer(f"{p.name}_alone{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
     for a, b in zip(alone, held, strict=True):
         stmts += [Allocate(a), Store(a, ZERO, Load(b, ZERO))]
-    return stmts, Scattered(replace(r, partials=alone), lane // (WARP // count), WARP // count)
+    return stmts, WarpScatterResult(replace(r, partials=alone), lane // (WARP // count), WARP // count)

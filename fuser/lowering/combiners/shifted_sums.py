@@ -114,7 +114,7 @@ def centred(mean: Buffer, at: Int, total: Value, share: Value, first: Value, num
     ]
 
 
-def settle_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep, elements: Elements) -> list[Stmt]:
+def correct_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep, elements: Elements) -> list[Stmt]:
     """What rounding of the centre left over (Chan, Golub, LeVeque 1983, the corrected two-pass algorithm).
 
     f = left / n;  mean = centre + f;  m2 = squares - f left, and not below 0.

@@ -1,7 +1,7 @@
 """From a schedule to statements: loops, indices, predicates, storage and partial results. The first pass.
 
 Imports of lowering/: combiners/, memory/ (asynchronous copies), predicates/ (prefixes of tests), context.py,
-fresh_numbers.py.
+name_counter.py.
 
 `NestBuilder` is a chain of classes, one per file, each derived from the one below it:
 

@@ -41,7 +41,7 @@ class LoweredBody:
     body: tuple[Stmt, ...]
     arguments: dict[str, Buffer]
     workspaces: list[Buffer]
-    private_buffers: set[str]
+    thread_private: set[str]
     scalars: dict[str, DataType] = field(default_factory=dict)
     cooperative: bool = False
     # Device-memory tensors that some blocks write and others read.
@@ -78,7 +78,7 @@ class NestBuilder(NestStatements):
                 kept = self._kept_loops(leader)
                 places = [g for g in kept if is_derived_from(g, split.outer) or is_derived_from(g, split.inner)]
                 known = Indexer(self.graph, dict.fromkeys(kept, _ANYWHERE), rows=self._rows_of)
-                if not places or known.lead(split) is not None:
+                if not places or known.missing_elements(split) is not None:
                     continue
                 users = self.sharing.edges[leader]
                 if users and all(g not in self._kept_loops(user) for user in users for g in places):
@@ -108,14 +108,14 @@ class NestBuilder(NestStatements):
             self._guarded_by = outer_guards | set(guards)
             inner: list[Stmt] = []
             for name in node:
-                inner += self._open(name, depth, nest)
+                inner += self._before_loop(name, depth, nest)
             loops = self.context.loops(node[0])
             if len(loops) == depth:
                 inner += self._statement(node[0], nest)
             else:
                 inner += self._loop(node, depth, nest)
             for name in node:
-                inner += self._close(name, depth, nest)
+                inner += self._after_loop(name, depth, nest)
             for guard in guards.values():
                 # Storage is declared outside the test, where later guarded nests see it too.
                 declared = [s for s in inner if isinstance(s, Allocate)]

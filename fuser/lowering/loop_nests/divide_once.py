@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from fuser.ir.integers.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, less, prove_less, select
 
-MOST_INDEX = 2**31 - 1
+MAX_INDEX = 2**31 - 1
 
 
 def divide_once(offset: Int, unrolled: AbstractSet[Symbol]) -> Int:
@@ -53,7 +53,7 @@ def _of_one_division(factor: FloorDiv | Mod) -> FloorDiv | Mod:
         inner = monomial[0]
         if len(monomial) == 1 and coefficient == 1 and isinstance(inner, FloorDiv) and inner.divisor.is_const:
             whole = (factor.numerator - inner) * inner.divisor + inner.numerator
-            if whole.lo is not None and whole.hi is not None and whole.lo >= -MOST_INDEX and whole.hi <= MOST_INDEX:
+            if whole.lo is not None and whole.hi is not None and whole.lo >= -MAX_INDEX and whole.hi <= MAX_INDEX:
                 made = whole // (factor.divisor * inner.divisor)
                 return _of_one_division(made) if isinstance(made, FloorDiv) else factor
     return factor

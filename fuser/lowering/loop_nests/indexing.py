@@ -44,7 +44,7 @@ class Indexer:
         before = self._before(split, set())
         return None if before is None else outer * split.inner.extent + inner - before
 
-    def lead(self, split: GroupSplit) -> Int | None:
+    def missing_elements(self, split: GroupSplit) -> Int | None:
         """Elements that the first vector of a row lacks; None where the loops do not say where the row begins."""
         return self._before(split, set())
 

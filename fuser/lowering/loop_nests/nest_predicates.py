@@ -45,7 +45,7 @@ class NestPredicates(NestState):
         """Of the operand of a displaced read: its rows are cut where those of the loops are, whichever row of it is read."""
 
         def rows(split: GroupSplit) -> tuple[Sequence[tuple[Group, Int]], Int] | None:
-            lead = loops.lead(split)
+            lead = loops.missing_elements(split)
             return None if lead is None else ((), lead)
 
         return Indexer(self.graph, indices, self.context.proofs, rows)

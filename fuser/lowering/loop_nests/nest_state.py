@@ -19,8 +19,8 @@ from fuser.ir.ops.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TY
 from fuser.lowering.combiners.exp_sum import FoldBuffer
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.context import LoweringContext, TensorLayout, is_argument
-from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.loop_nests.scan_nests import ScanNest, plan_scan
+from fuser.lowering.name_counter import NameCounter
 from fuser.records import record
 
 
@@ -38,7 +38,8 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
-    `group` are the values that a thread collects before it folds them (ExpSum), or between the mean and the squares (Welford).
+    `fold_buffer` are the values that a thread collects before it folds them (ExpSum), or between the mean and the
+    squares (Welford).
     """
 
     depth: int
@@ -46,7 +47,7 @@ class Accumulator:
     axes: tuple[tuple[Group, Int], ...]
     last_block: Symbol | None = None
     step: WelfordStep | None = None
-    group: FoldBuffer | None = None
+    fold_buffer: FoldBuffer | None = None
 
 
 class NestState:
@@ -71,7 +72,7 @@ class NestState:
         self.cooperative = False
         self.shared_across_blocks: set[str] = set()
         # Numbers for the names of temporaries and of indices.
-        self._next = FreshNumbers()
+        self._next = NameCounter()
         self._aligned_rows: dict[GroupSplit, tuple[Sequence[tuple[Group, Int]], Int]] = {}
         # By (argument, vector width): how many elements after an aligned address an argument that rows are split at begins.
         self.phases: dict[tuple[str, int], Symbol] = {}

@@ -123,9 +123,11 @@ class NestStatements(NestVectors):
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
             kept: list[Stmt] = []
-            if accumulator.group is not None:
-                kept = [self._kept_value(accumulator.group, expr.input, value, indexer)]
-                value = Load(accumulator.group.values, self._offset(indexer, accumulator.group.axes, expr.input))
+            if accumulator.fold_buffer is not None:
+                kept = [self._kept_value(accumulator.fold_buffer, expr.input, value, indexer)]
+                value = Load(
+                    accumulator.fold_buffer.values, self._offset(indexer, accumulator.fold_buffer.axes, expr.input)
+                )
             return [*kept, *shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)]
         if expr.partial is None:
             return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
@@ -161,7 +163,7 @@ class NestStatements(NestVectors):
 
     def _add_exponential(self, leader: str, expr: ExpSum, indexer: Indexer, offset: Int) -> list[Stmt]:
         accumulator, x = self.accumulators[leader], self._read(expr.input, indexer)
-        group, name = accumulator.group, f"{leader}_e{self._next()}"
+        group, name = accumulator.fold_buffer, f"{leader}_e{self._next()}"
         if expr.partial is not None:
             return exp_sum_combine(accumulator.buffers, offset, (x, self._read(expr.partial, indexer)), name)
         if group is None:

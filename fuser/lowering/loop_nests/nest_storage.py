@@ -27,7 +27,7 @@ from fuser.lowering.loop_nests.scan_nests import ScanNest
 class NestStorage(NestWelford):
     """What stands before and after the loops of an expr."""
 
-    def _open(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+    def _before_loop(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand before the loop at `depth`: storage, and partials with their identities."""
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
@@ -47,7 +47,7 @@ class NestStorage(NestWelford):
                 stmts += self._fill(step.count, Literal(0, step.count.dtype))
                 if step.shift is not None:
                     stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
-        group = self.accumulators[leader].group if leader in self.accumulators else None
+        group = self.accumulators[leader].fold_buffer if leader in self.accumulators else None
         if group is not None and group.depth == depth:
             stmts.append(Allocate(group.values))
             if isinstance(expr, ExpSum):
@@ -111,7 +111,7 @@ class NestStorage(NestWelford):
         )
         step = self._welford_step(leader, depth, buffers)
         accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step)
-        accumulator.group = self._held_group(leader, accumulator)
+        accumulator.fold_buffer = self._held_group(leader, accumulator)
         return accumulator
 
     def _held_group(self, leader: str, accumulator: Accumulator) -> FoldBuffer | None:
@@ -184,7 +184,7 @@ class NestStorage(NestWelford):
         i = self._new_symbol(buffer.size)
         return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
 
-    def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+    def _after_loop(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
         accumulator = self.accumulators.get(leader)
         if accumulator is None:
@@ -192,13 +192,13 @@ class NestStorage(NestWelford):
         stmts: list[Stmt] = []
         if (
             isinstance(self.exprs[leader], ExpSum)
-            and accumulator.group is not None
-            and accumulator.group.depth == depth
+            and accumulator.fold_buffer is not None
+            and accumulator.fold_buffer.depth == depth
         ):
             name = f"{leader}_g{self._next()}"
             stmts += exp_sum_group(
                 accumulator.buffers,
-                accumulator.group,
+                accumulator.fold_buffer,
                 name,
                 self._new_symbol,
                 is_only=accumulator.depth == depth,

@@ -18,7 +18,7 @@ from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.combiners.combiner_values import temporary
 from fuser.lowering.combiners.exp_sum import MAX_GROUP
-from fuser.lowering.combiners.shifted_sums import add_deviation, centre, settle_deviations
+from fuser.lowering.combiners.shifted_sums import add_deviation, centre, correct_deviations
 from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
@@ -116,7 +116,7 @@ class NestWelford(NestValues):
         left, over = step.shift, self._over(accumulator.buffers[0].size)
         indices, opened = self._own_elements(leader, depth, nest, reduced=True)
         indexer = self._indexer(indices)
-        group = accumulator.group
+        group = accumulator.fold_buffer
         x = (
             self._read_behind(expr.input, depth, indexer)
             if group is None
@@ -132,7 +132,7 @@ class NestWelford(NestValues):
             *centre(accumulator.buffers, step, over),
             *over(lambda e: [Store(left, e, Literal(0.0, left.dtype), Role.initialise)]),
             *stmts,
-            *settle_deviations(accumulator.buffers, left, step, over),
+            *correct_deviations(accumulator.buffers, left, step, over),
         ]
 
     def _own_elements(

@@ -3,9 +3,10 @@
 Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
-Reuse needs a barrier, so `PLENTY` bytes of small buffers do without, however large the arena is. Stands before insert_syncs,
-because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier. A buffer lives from its
-`Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for the whole loop.
+Reuse needs a barrier, so `NO_REUSE_BYTES` bytes of small buffers do without, however large the arena is. Stands before
+insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier. A
+buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands
+outside of, for the whole loop.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from fuser.records import record
 
 ALIGNMENT = 16
 
-PLENTY = 1024
+NO_REUSE_BYTES = 1024
 """Bytes of a block's small buffers below which nothing is gained by reuse, and a barrier is lost. Schedules leave room for them
 beside what else a block holds."""
 
-SMALL = 512
+SMALL_BUFFER_BYTES = 512
 """Bytes of a small buffer, or less."""
 
 
 @dataclass(slots=True, eq=False)
-class _Life:
+class _LiveRange:
     buffer: Buffer
     allocated: int
     first: int
@@ -46,7 +47,7 @@ class SharedLayout:
 
 def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     """Offsets for every shared buffer of a body."""
-    lives: dict[Buffer, _Life] = {}
+    lives: dict[Buffer, _LiveRange] = {}
     end_of_body = _collect(body, lives, 0, ())
     for stmt in walk(body):
         if isinstance(stmt, RemoteStore):
@@ -56,10 +57,12 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     offsets: dict[str, Int] = {}
     end: Int = ZERO
     scratch: Int = ZERO
-    places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants
+    places: list[tuple[Int, Int, list[_LiveRange]]] = []  # offset, bytes, tenants
     for life in sorted(lives.values(), key=lambda b: b.first):
         nbytes = life.buffer.size * life.buffer.dtype.itemsize
-        is_small = prove_less_equal(nbytes, const(SMALL)) and prove_less_equal(scratch + nbytes, const(PLENTY))
+        is_small = prove_less_equal(nbytes, const(SMALL_BUFFER_BYTES)) and prove_less_equal(
+            scratch + nbytes, const(NO_REUSE_BYTES)
+        )
         for offset, room, tenants in places:
             if (
                 not is_small
@@ -79,12 +82,12 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
 
 
 def _collect(
-    body: Sequence[Stmt], lives: dict[Buffer, _Life], position: int, loops: tuple[tuple[int, list[Buffer]], ...]
+    body: Sequence[Stmt], lives: dict[Buffer, _LiveRange], position: int, loops: tuple[tuple[int, list[Buffer]], ...]
 ) -> int:
     for stmt in body:
         position += 1
         if isinstance(stmt, Allocate) and stmt.buffer.is_shared:
-            lives[stmt.buffer] = _Life(stmt.buffer, position, position, position)
+            lives[stmt.buffer] = _LiveRange(stmt.buffer, position, position, position)
             continue
         if isinstance(stmt, For):
             start = position

@@ -17,9 +17,9 @@ from fuser.ir.kernel.kernel import AsyncCommit, AsyncCopy, AsyncWait, Buffer, Fo
 from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.lowering.kernel_rewrites import substitute_symbols
 
-MOST_COPY_GROUPS = 16
+MAX_COPY_GROUPS = 16
 """Groups, and iterations of the reading loop, which is unrolled so that each waits for its own copies."""
-MOST_PARTIAL_GROUPS = 3
+MAX_PARTIAL_GROUPS = 3
 """The same if vectors may be partial: the code of an iteration is there twice."""
 
 
@@ -80,7 +80,7 @@ def with_group_waits(stmt: Stmt, pieces: int, names: str, later: int = 0, *, is_
     `later`: groups committed after these, for another iteration of an outer loop."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
-    at_once = -(-pieces // MOST_PARTIAL_GROUPS) if is_long else 1
+    at_once = -(-pieces // MAX_PARTIAL_GROUPS) if is_long else 1
     for first in range(0, pieces, at_once):
         last = min(first + at_once, pieces) - 1
         what = f"piece {first} of {names} is" if first == last else f"pieces {first} to {last} of {names} are"
@@ -95,7 +95,7 @@ def count_copy_groups(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
     if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
         return 0
     iterations = reader.stop.value
-    if not 2 <= iterations <= MOST_COPY_GROUPS:
+    if not 2 <= iterations <= MAX_COPY_GROUPS:
         return 0
     alike = all(
         reads(reader, b) and fuse_copies_into_reader(reader, f, b, lambda s: s) is not None for b, f in fills.items()

@@ -19,7 +19,7 @@ from fuser.ir.kernel.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_symbols
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_smaller, log_implied_tests, predicate_parts
 
-LEAST_ITERATIONS = 3
+MIN_ITERATIONS = 3
 """Iterations of a loop of which most lose their tests when the last is taken out."""
 
 
@@ -39,7 +39,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return [loop]
     iterations = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(iterations) < LEAST_ITERATIONS or any(map(is_collective, walk(loop.body))):
+    if len(iterations) < MIN_ITERATIONS or any(map(is_collective, walk(loop.body))):
         return [loop]
     before = const(iterations[-2])
     passed = {

@@ -39,7 +39,7 @@ from fuser.ir.kernel.kernel import (
 )
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 
-WORTH = 16
+MIN_INSTRUCTIONS = 16
 """Instructions that a branch must save: what it takes to split the threads of a warp and to join them again, about."""
 
 
@@ -83,7 +83,7 @@ class _Sink:
             if isinstance(stmt, If) and _is_choice(stmt) and not counters >= frozenset(stmt.condition.symbols):
                 for is_then in (True, False):
                     moved = self._movable(stmts, at, is_then)
-                    if sum(_instructions(s.value) for s in moved) >= WORTH:
+                    if sum(_instructions(s.value) for s in moved) >= MIN_INSTRUCTIONS:
                         branch = (*moved, *(stmt.then if is_then else stmt.orelse))
                         stmt = replace(stmt, then=branch) if is_then else replace(stmt, orelse=branch)
                         stmts[at] = stmt

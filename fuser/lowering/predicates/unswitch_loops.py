@@ -22,7 +22,7 @@ from fuser.ir.kernel.statement_scopes import is_collective
 from fuser.lowering.kernel_rewrites import map_body, map_loops
 from fuser.lowering.predicates.hoisted_tests import drop_tests, holds_for_larger, holds_for_smaller, log_implied_tests
 
-_MOST_ITERATIONS = 64
+_MAX_ITERATIONS = 64
 
 
 def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
@@ -102,7 +102,7 @@ def _worst_iteration(condition: Compare, loop: For) -> Int | None:
     if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return None
     iterations = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(iterations) > _MOST_ITERATIONS:
+    if len(iterations) > _MAX_ITERATIONS:
         return None
     first = condition.operand.substitute({loop.symbol: loop.start})
     least, worst = 0, loop.start

@@ -16,18 +16,18 @@ from fuser.ir.fusion.fusion import Fusion, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.integers.integers import ONE
 from fuser.records import record
+from fuser.schedule.analysis.input_reads import input_reads, tested_dims
 from fuser.schedule.analysis.layout import Argument, arguments_of
-from fuser.schedule.analysis.reads import input_reads, tested_dims
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
 ACCESS = 16
 """Bytes of the widest access."""
-LEAST_VECTORS = 16
+MIN_VECTORS = 16
 """Accesses of a row, at most two of them partial, below which accesses of single elements are as good."""
 
-LEAST_FOLLOWED = 512
+MIN_FOLLOWED = 512
 """Accesses of a row without stores from which on peeling costs less than misaligned loads (H200: sums
 of 7168 Floats 78 -> 55 us, cross entropy of 1024 Floats 19 -> 28 us)."""
 
@@ -74,7 +74,7 @@ def choose_accesses(
     may_follow: bool = True,
     may_span: bool = False,
     least: int = 0,
-    least_vectors: int = LEAST_VECTORS,
+    least_vectors: int = MIN_VECTORS,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
@@ -110,7 +110,7 @@ def choose_accesses(
     if any(_is_parted(graph, t, row) for t in own):
         return RowAccesses(vector, vectorized)
     to = choose_peel_reference(arguments, row, sizes, limit, outputs)
-    if isinstance(to, Unaligned) and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
+    if isinstance(to, Unaligned) and not outputs and may_follow and length >= MIN_FOLLOWED * limit:
         to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
     if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)

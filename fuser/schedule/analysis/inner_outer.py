@@ -46,17 +46,17 @@ class InnerOuter:
 @memoized
 def row_orientations(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
     """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
-    found = (inner_outer_of(segment, graph, first=first) for first in (True, False))
+    found = (classify_reductions(segment, graph, first=first) for first in (True, False))
     return tuple(s for s in found if isinstance(s, InnerOuter))
 
 
 @memoized
-def inner_outer_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> InnerOuter | Refused:
+def classify_reductions(segment: Fusion, graph: IterationGraph, *, first: bool) -> InnerOuter | Refused:
     """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
     if not results:
         return Refused("nothing is reduced")
-    reduced = {t: reduced_of(graph, t) for t in results}
+    reduced = {t: concrete_reduced_groups(graph, t) for t in results}
     kinds = list(dict.fromkeys(reduced.values()))
     if len(kinds) != 2 or not all(kinds):
         return Refused("what is reduced is not two sets of dimensions")
@@ -107,7 +107,7 @@ def concrete_groups(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
     return frozenset(graph.group(d) for d in t.visible if not d.is_broadcast)
 
 
-def reduced_of(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
+def concrete_reduced_groups(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
     return frozenset(g for g in reduced_groups(graph, t) if not g.is_broadcast)
 
 

@@ -13,7 +13,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.reads import InputRead, input_reads, is_divisible, read_width, step_of
+from fuser.schedule.analysis.input_reads import InputRead, input_reads, is_divisible, read_step, read_width
 from fuser.schedule.scheduler import SegmentInputs
 
 # The widest access of a thread to device memory in bytes, up to Hopper.
@@ -30,7 +30,7 @@ class Argument:
     seen        elements that the loops touch
     dims        the dim of the tensor behind each dim of the loops
     displaced   for a slice, pad or gather: what is read
-    cell        elements that a thread takes at each index of the loops' dims, which are those around them
+    tile_elements        elements that a thread takes at each index of the loops' dims, which are those around them
     lookups     for a gather: dims of its index, along which it has no stride but other elements, and the strides of the dims of
                 the tensor that these are looked up along
     """
@@ -43,13 +43,13 @@ class Argument:
     dims: Mapping[Group, int]
     described: TensorDescriptor
     displaced: InputRead | None = None
-    cell: int = 1
+    tile_elements: int = 1
     lookups: Mapping[Group, int] = field(default_factory=dict[Group, int])
 
     @property
     def itemsize(self) -> int:
         """Bytes at each index."""
-        return self.tensor.dtype.itemsize * self.cell
+        return self.tensor.dtype.itemsize * self.tile_elements
 
     @property
     def nbytes(self) -> int:
@@ -109,12 +109,12 @@ def _argument(
         if d is None or n == 1:
             continue
         group = graph.group(d)
-        strides[group], dims[group] = s * step_of(displaced, i), i
+        strides[group], dims[group] = s * read_step(displaced, i), i
         if s != 0:
             seen *= n if displaced is None else evaluate(d.extent)
     for d, i, elements in () if displaced is None else displaced.outer:
         group = graph.group(d)
-        strides[group], dims[group] = described.strides[i] * evaluate(elements) * step_of(displaced, i), i
+        strides[group], dims[group] = described.strides[i] * evaluate(elements) * read_step(displaced, i), i
         seen *= evaluate(d.extent) if strides[group] else 1
     looked_up = () if displaced is None else displaced.lookups
     lookups = {graph.group(d): described.strides[i] for d, i in looked_up if described.sizes[i] != 1}
@@ -231,7 +231,9 @@ class AccessWidths:
             found = self._found[asked] = self._along(run, limit)
         return found
 
-    def along_asked(self, run: Sequence[Group], limit: int) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
+    def along_with_requirements(
+        self, run: Sequence[Group], limit: int
+    ) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
         """The same if the kernel may require divisible extents that no access of its own needs; the widths, and these extents.
 
         The start of a concatenation operand depends on the sizes of the operands before it, for which no divisibility is

@@ -11,7 +11,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.reads import dims_only_read, input_reads, is_divisible, read_width
+from fuser.schedule.analysis.input_reads import dims_without_loop, input_reads, is_divisible, read_width
 from fuser.schedule.scheduler import SegmentInputs
 
 
@@ -32,7 +32,7 @@ def find_uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fus
     of this segment runs over them.
     """
     covered = set(dim_groups(graph, reference))
-    only_read = dims_only_read(segment)
+    only_read = dims_without_loop(segment)
     for t in segment.tensors:
         for d in t.visible if t in segment.input_tensors else t.logical:
             if not d.is_broadcast and graph.group(d) not in covered and d not in only_read:
@@ -119,7 +119,7 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     for name, itemsize, places in reads:
         described = inputs.tensors[name]
         strides = _strides_in_memory(described)
-        lying: list[tuple[int, int, int, _Place]] = []
+        lying: list[tuple[int, int, int, _ReadDim]] = []
         for at, place in enumerate(places):
             stride = strides[place.dim] * (1 if place.elements is None else inputs.evaluate(place.elements))
             within = 0
@@ -139,7 +139,7 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
 
 
 @record(eq=False)
-class _Place:
+class _ReadDim:
     """A dim of an input along a dim of the reference.
 
     elements   of it from one index to the next, where they are not neighbours
@@ -156,16 +156,16 @@ class _Place:
 @memoized
 def _dims_of_reads(
     segment: Fusion, graph: IterationGraph, reference: Tensor
-) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_Place, ...]], ...], tuple[int, ...]]:
+) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_ReadDim, ...]], ...], tuple[int, ...]]:
     """Dims of the reference of more than one element; each input's name, bytes of an element, and its dims with those of the
     reference that they are; and the order where no input decides."""
     groups = dim_groups(graph, reference)
     at = {g: groups.index(g) for g in groups}
     is_stored = len(reference.visible) == len(reference.logical)
-    reads: list[tuple[str, int, tuple[_Place, ...]]] = []
+    reads: list[tuple[str, int, tuple[_ReadDim, ...]]] = []
     for read in input_reads(segment):
         found = [
-            _Place(d, at[g], dim.extent, elements)
+            _ReadDim(d, at[g], dim.extent, elements)
             for dim, d, elements in (
                 *((dim, d, None) for d, dim in enumerate(read.dims) if dim is not None),
                 *read.outer,
@@ -176,7 +176,7 @@ def _dims_of_reads(
         if index is not None:
             dims = {graph.group(d): i for i, d in enumerate(index.visible)}
             found += [
-                _Place(d, at[g], dim.extent, index=(index.name, dims[g]))
+                _ReadDim(d, at[g], dim.extent, index=(index.name, dims[g]))
                 for dim, d in read.lookups
                 if (g := graph.group(dim)) in at and g in dims
             ]

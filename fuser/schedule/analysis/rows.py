@@ -13,7 +13,7 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
-from fuser.schedule.analysis.reads import InputRead, input_reads
+from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.params import Aligned, Peeled
@@ -59,7 +59,7 @@ class Rows:
         Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
         where it is used.
         """
-        names = rows_to_place(self.reads, self.accesses.vectorized, self.accesses.vector, device)
+        names = rows_for_shared_memory(self.reads, self.accesses.vectorized, self.accesses.vector, device)
         whole = {r.name for r in self.reads if self.is_along_all(r)}
         return tuple(n for n in names if n in whole)
 
@@ -68,19 +68,19 @@ class Rows:
         """Whether a row has parts that are no neighbours in memory."""
         trivial = [d for d in self.order if self.groups[d].is_broadcast]
         along = [d for d in self.order if self.groups[d] in self.reduced and d not in trivial]
-        return len(runs_of(self.order, trivial, along)) > 1
+        return len(contiguous_runs(self.order, trivial, along)) > 1
 
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input lies along all dims of a row."""
         return {g for g in self.reduced if not g.is_broadcast} <= {
-            self.graph.group(d) for d in read.followed if not d.is_broadcast
+            self.graph.group(d) for d in read.followed_dims if not d.is_broadcast
         }
 
     def bounds(
         self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
-        """See `row_bounds`."""
-        return row_bounds(
+        """See `row_extent_ranges`."""
+        return row_extent_ranges(
             segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least, parts=parts
         )
 
@@ -94,8 +94,10 @@ def _reads_along(
     def lies_along(dims: Iterable[IterDomain]) -> bool:
         return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)
 
-    along = [read for read in input_reads(segment) if lies_along(read.followed)]
-    reads = [read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed)]
+    along = [read for read in input_reads(segment) if lies_along(read.followed_dims)]
+    reads = [
+        read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed_dims)
+    ]
     return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
 
 
@@ -148,7 +150,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     )
 
 
-def runs_of(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) -> list[int]:
+def contiguous_runs(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) -> list[int]:
     """How many of the dims `along` a row follow one another in memory, each time, slowest first; `trivial`: of one element."""
     runs: list[int] = []
     previous = -1
@@ -162,7 +164,7 @@ def runs_of(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) 
     return runs or [0]
 
 
-def row_bounds(
+def row_extent_ranges(
     segment: Fusion,
     graph: IterationGraph,
     reduced: frozenset[Group],
@@ -191,7 +193,7 @@ def row_bounds(
     result: list[tuple[str, int, int, int]] = []
     exact = exactly or math.prod(sizes.values()) == capacity
     along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
-    runs = runs_of(order, [d for d in order if groups[d].is_broadcast], along)
+    runs = contiguous_runs(order, [d for d in order if groups[d].is_broadcast], along)
     known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
     room = capacity
     for g in reversed(mine):
@@ -219,7 +221,7 @@ def row_bounds(
     return tuple(result)
 
 
-def rows_to_place(
+def rows_for_shared_memory(
     full: Sequence[InputRead], vectorized: Collection[str], vector: int, device: DeviceInfo
 ) -> tuple[str, ...]:
     """Names of the row tensors if all can be copied asynchronously to shared memory, in whole accesses; else none."""

@@ -73,7 +73,7 @@ def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
 
 
 @memoized
-def unscheduled(segment: Fusion) -> ScheduleBuilder:
+def empty_schedule(segment: Fusion) -> ScheduleBuilder:
     """A schedule without verbs, for questions about the segment itself. Nobody may change it."""
     builder = ScheduleBuilder(segment)
     # Several threads may ask: the groups of its dims are there before the first one does.
@@ -164,7 +164,7 @@ class PersistentBuffer:
     last: int
 
 
-def split_stages(
+def recompute_except(
     builder: ScheduleBuilder, keep: Callable[[str], bool] = lambda name: False
 ) -> tuple[tuple[PersistentBuffer, ...], dict[str, list[str]]]:
     """Recompute full-size values that several stages need, once per further stage, but for those to keep.
@@ -225,7 +225,7 @@ def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
     return {name: 1 + len(later) for name, later in _plan_stages(builder, lambda name: False)[2].items()}
 
 
-def keep_stages(
+def recompute_cheap_values(
     builder: ScheduleBuilder,
     *,
     few_registers: bool = False,
@@ -234,16 +234,16 @@ def keep_stages(
 ) -> tuple[PersistentBuffer, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
-    See `kept_between`. What is to be `anew` is read, or computed, in each stage whatever that takes.
+    See `kept_values`. What is to be `anew` is read, or computed, in each stage whatever that takes.
     """
     worth = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
-    return split_stages(builder, lambda name: not anew(name) and worth(name))[0]
+    return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
 
 
-def kept_between(
+def kept_values(
     builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
 ) -> tuple[PersistentBuffer, ...]:
-    """What `keep_stages` would keep; it changes nothing.
+    """What `recompute_cheap_values` would keep; it changes nothing.
 
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
     fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and

@@ -1,4 +1,4 @@
-"""Accesses of a thread that takes several cells: how its tile lies in each argument, and how many indices it has."""
+"""Accesses of a thread that takes several inner tiles: how its tile lies in each argument, and how many indices it has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.records import record
-from fuser.schedule.analysis.cells import Cells, SizedSegment, is_moved_inside
+from fuser.schedule.analysis.inner_tile import InnerTile, SizedSegment, is_displaced_in_tile
+from fuser.schedule.analysis.input_reads import read_width
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor
-from fuser.schedule.analysis.reads import read_width
 
 LANE_BYTES = 4
 """Of a line of 128 bytes, what each thread of a warp has."""
-LEAST_MOVED = 2 * ACCESS_BYTES
+MIN_MOVED = 2 * ACCESS_BYTES
 """Bytes that a thread should load and store, as one of a copy does."""
 
 
@@ -21,10 +21,10 @@ LEAST_MOVED = 2 * ACCESS_BYTES
 class TileAccesses:
     """Vectors of a tile.
 
-    vector     indices of a thread along the last dims around the cells
+    vector     indices of a thread along the last dims around the inner tiles
     widths     elements of one access, for arguments where that is more than one
-    runs       of those the ones whose neighbours are along the dims around the cells, and then along `tails`
-    tails      how many of a cell's fastest dims a vector goes along, for those arguments where these are not all
+    runs       of those the ones whose neighbours are along the dims around the inner tiles, and then along `tails`
+    tails      how many of an inner tile's fastest dims a vector goes along, for those arguments where these are not all
     divisors   (input, dim, divisor): extents that are multiples, so that no vector is cut
     """
 
@@ -37,32 +37,32 @@ class TileAccesses:
 
 def tile_accesses(
     sized: SizedSegment,
-    cells: Cells,
+    inner_tile: InnerTile,
     run: Sequence[Group],
     sizes: Mapping[Group, int],
     vectors: Iterable[int],
 ) -> TileAccesses | None:
-    """Vectors along a run of dims around the cells, of one of some numbers of indices; None where all of them are cut.
+    """Vectors along a run of dims around the inner tiles, of one of some numbers of indices; None where all of them are cut.
 
     Among the numbers that leave no vector partial, the order of preference is
 
     1. the least traffic, counting a contiguous run of an input as one access: its first access brings the sectors of the
        others into the L1 cache;
-    2. a thread moves at least `LEAST_MOVED` bytes;
+    2. a thread moves at least `MIN_MOVED` bytes;
     3. the least traffic, counting every access;
     4. the first one given.
     """
     solid = [g for g in run if sizes[g] != 1]
     best: tuple[tuple[float, bool, float], TileAccesses] | None = None
     for vector in vectors:
-        asked = next((d for g in reversed(solid) if (d := sized.asked_divisible(g, vector)) is not None), None)
+        asked = next((d for g in reversed(solid) if (d := sized.divisibility_requirement(g, vector)) is not None), None)
         if asked is not None:
-            lies = _accesses(sized, cells, solid, vector)
+            lies = _accesses(sized, inner_tile, solid, vector)
             moved = sum(vector * a.itemsize for a, _, _ in lies if a.stride(solid[-1]))
             rank = (
-                _traffic(sized.segment, cells, lies, vector, is_cached=True),
-                moved < LEAST_MOVED,
-                _traffic(sized.segment, cells, lies, vector, is_cached=False),
+                _traffic(sized.segment, inner_tile, lies, vector, is_cached=True),
+                moved < MIN_MOVED,
+                _traffic(sized.segment, inner_tile, lies, vector, is_cached=False),
             )
             if best is None or rank < best[0]:
                 wide = [(a.name, lie, width) for a, lie, width in lies if width > 1]
@@ -71,9 +71,9 @@ def tile_accesses(
                     tuple((n, width) for n, _, width in wide),
                     tuple(n for n, lie, _ in wide if lie),
                     tuple(
-                        (n, 0 if lie == "across" else cells.apart[n][0])
+                        (n, 0 if lie == "across" else inner_tile.apart[n][0])
                         for n, lie, _ in wide
-                        if lie == "across" or n in cells.apart
+                        if lie == "across" or n in inner_tile.apart
                     ),
                     asked,
                 )
@@ -81,14 +81,16 @@ def tile_accesses(
     return None if best is None else best[1]
 
 
-def _accesses(sized: SizedSegment, cells: Cells, run: Sequence[Group], vector: int) -> list[tuple[Argument, str, int]]:
+def _accesses(
+    sized: SizedSegment, inner_tile: InnerTile, run: Sequence[Group], vector: int
+) -> list[tuple[Argument, str, int]]:
     """How a tile of `vector` indices lies in each argument, and elements of an access."""
     segment = sized.segment
     sources = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
     widths: dict[str, int] = {}
     found: list[tuple[Argument, str, int]] = []
-    for a in cells.arguments:
-        lie, width = _access(sized, a, cells, run, vector)
+    for a in inner_tile.arguments:
+        lie, width = _access(sized, a, inner_tile, run, vector)
         source = sources.get(a.tensor) if a.tensor not in segment.input_tensors else None
         if source is not None:
             # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
@@ -99,9 +101,14 @@ def _accesses(sized: SizedSegment, cells: Cells, run: Sequence[Group], vector: i
 
 
 def _traffic(
-    segment: Fusion, cells: Cells, accesses: Sequence[tuple[Argument, str, int]], vector: int, *, is_cached: bool
+    segment: Fusion,
+    inner_tile: InnerTile,
+    accesses: Sequence[tuple[Argument, str, int]],
+    vector: int,
+    *,
+    is_cached: bool,
 ) -> float:
-    """Bytes of the lines that the accesses of a warp touch, per index of the dims around the cells.
+    """Bytes of the lines that the accesses of a warp touch, per index of the dims around the inner tiles.
 
     The accesses of neighbouring threads lie as far apart as a thread's run is long: each touches all the lines of a run of the
     warp, of which there is at least one.
@@ -112,18 +119,20 @@ def _traffic(
     for a, lie, width in accesses:
         itemsize = a.tensor.dtype.itemsize
         along = vector * itemsize
-        run = {"run": along * cells.runs.get(a.name, 1), "across": along}.get(lie, width * itemsize)
+        run = {"run": along * inner_tile.runs.get(a.name, 1), "across": along}.get(lie, width * itemsize)
         again = 1 if is_cached and a.tensor in segment.input_tensors else run / (width * itemsize)
         traffic += a.itemsize * again * max(1, LANE_BYTES / run)
     return traffic
 
 
-def _access(sized: SizedSegment, a: Argument, cells: Cells, run: Sequence[Group], vector: int) -> tuple[str, int]:
+def _access(
+    sized: SizedSegment, a: Argument, inner_tile: InnerTile, run: Sequence[Group], vector: int
+) -> tuple[str, int]:
     """How the tile of a thread lies in an argument, and elements of an access."""
     along = a.stride(run[-1])
-    if is_moved_inside(sized.graph, a, cells.inner):
+    if is_displaced_in_tile(sized.graph, a, inner_tile.inner):
         return "", 1
-    run_of_cell, strides_apart = cells.runs.get(a.name), cells.apart.get(a.name, (0, ()))[1]
+    run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.apart.get(a.name, (0, ()))[1]
     if run_of_cell is not None:
         lie, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
     elif along == 1:
@@ -132,10 +141,10 @@ def _access(sized: SizedSegment, a: Argument, cells: Cells, run: Sequence[Group]
         return "", 1
     width = min(ACCESS_BYTES // a.tensor.dtype.itemsize, count & -count)
     if a.displaced is not None:
-        if lie == "run" or a.name in cells.runs:
+        if lie == "run" or a.name in inner_tile.runs:
             return "", 1
         width = read_width(a.displaced, a.described, a.dims[run[-1]], width, sized.evaluate)
-    others = [s for g, s in a.strides.items() if g not in run or (lie != "run" and a.name in cells.runs)]
+    others = [s for g, s in a.strides.items() if g not in run or (lie != "run" and a.name in inner_tile.runs)]
     others += strides_apart
     while width > 1 and (a.alignment % (width * a.tensor.dtype.itemsize) or any(s % width for s in others)):
         width //= 2

@@ -39,7 +39,7 @@ def _with_windows(segment: Fusion) -> list[Resize | Cat]:
     return [e for e in segment.tensor_exprs if isinstance(e, (Resize, Cat))]
 
 
-def ask_for_unclamped(builder: ScheduleBuilder) -> None:
+def require_unclamped(builder: ScheduleBuilder) -> None:
     """Ask that extents of inputs reach the constants that slices clamp to them."""
     reach: dict[Symbol, int] = {}
     seen: set[Int] = set()
@@ -52,7 +52,7 @@ def ask_for_unclamped(builder: ScheduleBuilder) -> None:
             # One dim is enough: those that are the same are known together.
             least = reach.pop(d.extent, 0) if isinstance(d.extent, Symbol) else 0
             if 0 < least <= INDEX_LIMIT:
-                builder.ask_extent_within(t.name, dim, least, INDEX_LIMIT)
+                builder.require_extent_range(t.name, dim, least, INDEX_LIMIT)
 
 
 def _collect(expressions: Iterable[Int], reach: dict[Symbol, int], seen: set[Int]) -> None:

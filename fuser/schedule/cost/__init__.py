@@ -13,7 +13,7 @@ Pointwise
     pointwise_work.py             what a mapping asks of the machine
     pointwise_mappings.py         mappings of elements to threads and blocks, and the fastest of them
     pointwise_space.py            the iteration space: merged dims, arguments, the widest accesses
-    plan_pointwise.py             accesses and mapping as parameters
+    pointwise_heuristic.py             accesses and mapping as parameters
     transpose_mappings.py         tiles of segments whose arguments disagree on the fastest dim, and the fastest of them
 Reductions
     reduction_space.py            what a reduction works on at the current sizes, and how its elements are accessed
@@ -23,14 +23,14 @@ Reductions
 Rows that stay on chip (inner_persistent)
     persistent_bytes.py           stages of a row, and bytes of an element that are on chip between them
     thread_batches.py             accesses of a row distributed over threads and blocks
-    row_work.py                   sizes, bytes, stages and operations of rows
+    row_space.py                   sizes, bytes, stages and operations of rows
     row_mappings.py               mappings of rows to threads, blocks and memories, and their work
 Columns that stay in registers (outer_persistent)
     register_columns.py           threads and blocks that share the rows of a column
 Backward normalisations (inner_outer_persistent)
-    gradient_space.py             sizes of a segment, and what an element costs a thread: bytes, registers, operations
-    gradient_mappings.py          mappings of rows and columns to threads, blocks and memories
-    gradient_work.py              their work, and that of two kernels in their place; the fastest
+    inner_outer_space.py             sizes of a segment, and what an element costs a thread: bytes, registers, operations
+    inner_outer_mappings.py          mappings of rows and columns to threads, blocks and memories
+    inner_outer_work.py              their work, and that of two kernels in their place; the fastest
 Scans
     scan_mappings.py              mappings of scans, and what each asks of the machine
 """

@@ -23,13 +23,13 @@ from typing import NamedTuple
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 
-LIMITS = 3.0
+LIMITS_NORM = 3.0
 """Power in which limits are added: with one they would follow one another, with infinity all but the largest would be free."""
 
 CLOSE = 1.03
 """Times so close to the least that estimates do not tell them apart."""
 
-MOST_EXPLAINED = 5
+MAX_EXPLAINED = 5
 """Mappings that `explain` shows."""
 
 ROUNDING = 1e-8
@@ -42,12 +42,12 @@ alone on an SM computes, nothing is loaded."""
 
 
 class Work(NamedTuple):
-    """What a mapping asks of the machine. Of one block, where nothing else is said, in each of its `trips`.
+    """What a mapping asks of the machine. Of one block, where nothing else is said, in each of its `iterations`.
 
     blocks        of the grid
     resident      blocks that an SM holds at once
     cluster       blocks of a cluster; 1: none
-    trips         how often a block begins again, with other data
+    iterations         how often a block begins again, with other data
     warps         of a block
     moved         bytes that it reads from and writes to device memory
     cached        bytes that it reads from L2, beside those
@@ -55,14 +55,14 @@ class Work(NamedTuple):
     lines         lines of the first-level cache that each warp looks up
     latency       microseconds that it takes by itself, if all that it asks for is free; exchanges are not counted
     exchange      microseconds that its threads wait for one another, and blocks that share something
-    ending        microseconds of a block behind its last trip
+    epilogue_us        microseconds of a block behind its last iteration
     start         microseconds that the kernel takes once
     """
 
     blocks: int
     resident: int
     cluster: int
-    trips: int
+    iterations: int
     warps: int
     moved: float
     cached: float
@@ -70,11 +70,11 @@ class Work(NamedTuple):
     lines: float
     latency: float
     exchange: float
-    ending: float = 0.0
+    epilogue_us: float = 0.0
     start: float = 0.0
 
 
-class Bound(NamedTuple):
+class LinearTime(NamedTuple):
     """`start + each * n` microseconds."""
 
     start: float
@@ -84,21 +84,26 @@ class Bound(NamedTuple):
 class Limits(NamedTuple):
     """Microseconds that each limit would take alone.
 
-    behind   the latencies of all waves of blocks but the first
-    first    the latency of a block, which nothing hides
+    later_waves   the latencies of all waves of blocks but the first
+    first_wave    the latency of a block, which nothing hides
     """
 
     memory: float
     issue: float
     lookup: float
-    behind: float
-    first: float
+    later_waves: float
+    first_wave: float
 
     @property
     def total(self) -> float:
         """All together, without the launch."""
-        limits = self.memory**LIMITS + self.issue**LIMITS + self.lookup**LIMITS + self.behind**LIMITS
-        return self.first + limits ** (1 / LIMITS)
+        limits = (
+            self.memory**LIMITS_NORM
+            + self.issue**LIMITS_NORM
+            + self.lookup**LIMITS_NORM
+            + self.later_waves**LIMITS_NORM
+        )
+        return self.first_wave + limits ** (1 / LIMITS_NORM)
 
 
 @record
@@ -123,13 +128,13 @@ class Estimate:
 
 def estimate(work: Work, device: DeviceInfo) -> Estimate:
     """How long it should take."""
-    places = _places(work, device)
+    places = _busy_sms(work, device)
     found = _limits(work, device, places, *_last_waves(work, places))
     even = _limits(work, device, places, work.blocks / places, _waves(work, places))
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
-        found.first + found.behind,
+        found.first_wave + found.later_waves,
         work.exchange,
         found.total - even.total,
         device.launch + found.total,
@@ -138,7 +143,7 @@ def estimate(work: Work, device: DeviceInfo) -> Estimate:
 
 def total_time(work: Work, device: DeviceInfo) -> float:
     """The microseconds of `estimate`: what mappings are ranked by."""
-    places = _places(work, device)
+    places = _busy_sms(work, device)
     return device.launch + _limits(work, device, places, *_last_waves(work, places)).total
 
 
@@ -150,38 +155,38 @@ def close_to(time: float, device: DeviceInfo) -> float:
 def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
     """Microseconds that a launch takes at least, whatever number of blocks up to `resident` an SM holds.
 
-    longer   what the latency of the first trip is more than that of `work`
+    longer   what the latency of the first iteration is more than that of `work`
     """
     # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
     places = device.sm_count * device.clustered(work.cluster)
     per_sm, waves = _last_waves(work._replace(cluster=1), places)
     memory, issue, lookup, behind, first = _limits(work, device, places, per_sm, waves)
-    # A longer first trip takes more: what it hides is no more than its latency.
+    # A longer first iteration takes more: what it hides is no more than its latency.
     found = Limits(memory, issue, lookup, max(0.0, behind - longer), first + longer)
     return (device.launch + found.total) * (1 - ROUNDING)
 
 
-def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) -> tuple[Bound, Bound]:
+def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) -> tuple[LinearTime, LinearTime]:
     """What a launch of any number of blocks of this work takes at least: what limits its rate behind the first block, and what
     limits the rate with all latencies, but for those of the first block.
 
     begin_again   the number is how often blocks begin, anew or with other data
     """
-    places, trips = _places(work, device), 1 if begin_again else work.trips
+    places, trips = _busy_sms(work, device), 1 if begin_again else work.iterations
     memory, issue, lookup = _rates(work, device, trips, trips / places)
     each = work.latency + work.exchange
     behind = trips * (each + OWN_TRANSFER * work.moved / device.sm_rate)
     # A block that begins again is handed out once, and ends once.
     if not begin_again:
-        issue += _handing_out(1, work, device)
-        behind += work.ending
-    rates = memory**LIMITS + issue**LIMITS + lookup**LIMITS
-    all_of_them = rates + (behind / (places * work.resident)) ** LIMITS
+        issue += _dispatch_time(1, work, device)
+        behind += work.epilogue_us
+    rates = memory**LIMITS_NORM + issue**LIMITS_NORM + lookup**LIMITS_NORM
+    all_of_them = rates + (behind / (places * work.resident)) ** LIMITS_NORM
     start = device.launch + work.start
     # By Minkowski's inequality: the latencies of the first block are less than all by no more than they are.
     return (
-        Bound((start + each + work.ending) * (1 - ROUNDING), rates ** (1 / LIMITS) * (1 - ROUNDING)),
-        Bound(start * (1 - ROUNDING), all_of_them ** (1 / LIMITS) * (1 - ROUNDING)),
+        LinearTime((start + each + work.epilogue_us) * (1 - ROUNDING), rates ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
+        LinearTime(start * (1 - ROUNDING), all_of_them ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
     )
 
 
@@ -196,14 +201,14 @@ def _rates(work: Work, device: DeviceInfo, begun: float, of_sm: float) -> tuple[
     return memory, warps * work.instructions * device.issue_time, warps * work.lines * device.cycle
 
 
-def _handing_out(blocks: int, work: Work, device: DeviceInfo) -> float:
+def _dispatch_time(blocks: int, work: Work, device: DeviceInfo) -> float:
     """Microseconds until SMs are handed so many blocks."""
     latencies = device.latencies
     each = latencies.cluster_hand_out_ns if work.cluster > 1 else latencies.block_hand_out_ns
     return blocks / device.sm_count * each / 1e3
 
 
-def _places(work: Work, device: DeviceInfo) -> float:
+def _busy_sms(work: Work, device: DeviceInfo) -> float:
     """SMs that have blocks: of the places for blocks as many as clusters fill."""
     if work.cluster == 1:
         return float(device.sm_count)
@@ -230,12 +235,17 @@ def _limits(work: Work, device: DeviceInfo, places: float, per_sm: float, waves:
     per_sm    blocks of the SM that has most of them
     """
     blocks = work.blocks
-    memory, issue, lookup = _rates(work, device, blocks * work.trips, per_sm * work.trips)
-    issue += _handing_out(blocks, work, device)
+    memory, issue, lookup = _rates(work, device, blocks * work.iterations, per_sm * work.iterations)
+    issue += _dispatch_time(blocks, work, device)
     each = work.latency + work.exchange
-    first = each + work.ending + work.start
+    first = each + work.epilogue_us + work.start
     share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
-    behind = waves * work.trips * (each + OWN_TRANSFER * work.moved / share) + waves * work.ending - each - work.ending
+    behind = (
+        waves * work.iterations * (each + OWN_TRANSFER * work.moved / share)
+        + waves * work.epilogue_us
+        - each
+        - work.epilogue_us
+    )
     return Limits(memory, issue, lookup, behind, first)
 
 

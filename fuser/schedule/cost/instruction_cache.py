@@ -11,7 +11,7 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outpu
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.analysis.stages import computed_in_stages, unscheduled
+from fuser.schedule.analysis.stages import computed_in_stages, empty_schedule
 
 _COPIES = 2
 """Of the body of an unrolled loop: for whole iterations, and for the last one, which tests every element."""
@@ -45,7 +45,7 @@ def row_instructions(segment: Fusion) -> int:
 def _instructions(segment: Fusion) -> dict[int, int]:
     """Instructions of all exprs in all stages, by the number of their dims."""
     graph = resolving_graph(segment)
-    times = computed_in_stages(unscheduled(segment))
+    times = computed_in_stages(empty_schedule(segment))
     found: dict[int, int] = {}
     for e in segment.tensor_exprs:
         # A reduction is a step for each element that it reads.

@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Mapping
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -47,7 +47,7 @@ def choose_kernel_split(
         return None
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
         return None
-    levels = stage_levels(unscheduled(segment))
+    levels = stage_levels(empty_schedule(segment))
     graph = resolving_graph(segment)
     reduced = reduced_groups(graph, reference_reduction(segment, graph))
     # What is computed of results alone reads no row again.
@@ -150,7 +150,7 @@ class _Sizes:
             own = [graph.group(d) for d in dims if d is not None and not d.is_broadcast]
             return 0 if reduced.isdisjoint(own) else math.prod(size.get(g, 1) for g in own)
 
-        read = sum(full(r.followed) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
+        read = sum(full(r.followed_dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
         made = [t for t in segment.output_tensors if t not in segment.input_tensors]
         length = math.prod(n for g, n in size.items() if g in reduced)
         return _Sizes(rows, length, read, sum(full(t.visible) * t.dtype.itemsize for t in made))

@@ -6,12 +6,12 @@ from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.runtime.kernels.variants import registers_among, rung_of
 
 
-def granted_registers(registers: int) -> int:
+def allocated_registers(registers: int) -> int:
     """Registers of a thread, as they are handed out."""
     return -(-registers // REGISTER_STEP) * REGISTER_STEP
 
 
-def most_registers(threads: int, device: DeviceInfo) -> int:
+def max_registers(threads: int, device: DeviceInfo) -> int:
     """Registers that a thread of a block of so many may have."""
     return min(device.registers_per_thread, rung_of(threads)[1])
 
@@ -21,13 +21,13 @@ def resident_blocks(threads: int, registers: int, device: DeviceInfo, shared: in
     taken = -(-threads // WARP) * WARP
     found = min(
         device.max_threads_per_sm // taken,
-        device.registers_per_sm // (granted_registers(registers) * taken),
+        device.registers_per_sm // (allocated_registers(registers) * taken),
         device.max_blocks_per_sm,
     )
     return min(found, device.shared_per_sm // shared) if shared else found
 
 
-def bounded_blocks(threads: int, registers: int) -> int:
+def launch_bounds_blocks(threads: int, registers: int) -> int:
     """Blocks of so many threads that a binary may be compiled for, if each thread is to have so many registers.
 
     Launch bounds are those of a rung of block sizes: blocks of 704 threads are bounded as those of 768.

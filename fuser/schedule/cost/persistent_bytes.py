@@ -14,11 +14,11 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.stages import (
     defining_stages,
-    kept_between,
+    empty_schedule,
+    kept_values,
     reduced_groups_of,
     row_reductions,
     stage_levels,
-    unscheduled,
 )
 from fuser.schedule.transforms.vectorize import cache_arguments
 
@@ -49,23 +49,23 @@ class PersistentRows:
 
     kept          at most: what is kept between a stage and the next
     kept_inputs   of copies of inputs alone, where all else is computed again
-    is_late       whether an input of full size is first read behind a reduction, access by access between stores
-    late          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
+    has_late_input       whether an input of full size is first read behind a reduction, access by access between stores
+    late_bytes          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
     """
 
     stages: int
     kept: int
     kept_inputs: int
-    is_late: bool
-    late: int = 0
+    has_late_input: bool
+    late_bytes: int = 0
 
 
 @memoized
 @lru_cache(maxsize=256)
 def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     """See `PersistentRows`. `one_pass`: see `set_two_pass`. Found once for all fusions that are equal, too."""
-    names = _of_two_passes(unscheduled(segment), one_pass=one_pass)
-    if one_pass and names == _of_two_passes(unscheduled(segment), one_pass=False):
+    names = _of_two_passes(empty_schedule(segment), one_pass=one_pass)
+    if one_pass and names == _of_two_passes(empty_schedule(segment), one_pass=False):
         return persistent_rows(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
     for name in names:
@@ -81,11 +81,11 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     # What lacks a dim, such as weights, comes from a cache; of a single row all are alike.
     most = max(map(len, dims.values()), default=0)
     is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
-    late = sum(builder.state(made).tensor.dtype.itemsize for made in late_copies(builder, copies))
+    late = sum(builder.state(made).tensor.dtype.itemsize for made in late_input_copies(builder, copies))
     return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True), is_late, late)
 
 
-def late_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
+def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
     """Copies of inputs that a stage behind a reduction reads first. `copies`: of `cache_arguments`.
 
     They have every dim of a row: what has some of them is read by threads other than those that would hold it.
@@ -101,7 +101,7 @@ def late_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[st
 
 
 def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
-    kept = kept_between(builder, inputs_only=inputs_only)
+    kept = kept_values(builder, inputs_only=inputs_only)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
     stages = {s for k in kept for s in range(k.first, k.last)}
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
@@ -121,5 +121,5 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
 @memoized
 def has_statistics(segment: Fusion) -> bool:
     """Whether a mean and a variance of rows are taken."""
-    reductions = row_reductions(unscheduled(segment))
+    reductions = row_reductions(empty_schedule(segment))
     return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)

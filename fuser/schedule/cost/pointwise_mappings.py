@@ -24,12 +24,12 @@ from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     Loops,
     PointwiseMapping,
-    PointwiseWork,
+    PointwiseProblem,
     grid_of,
     is_flat,
     loop_counts,
+    pointwise_resident_blocks,
     pointwise_work_of,
-    resident_blocks_of,
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
@@ -37,20 +37,20 @@ COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
 UNROLLS = (2, 4, 8, 16)
 """Iterations of a thread."""
-MOST_UNALIGNED = 2
+MAX_UNALIGNED = 2
 """The same where accesses begin anywhere: their tests make loads wait for one another (H200: of 17 segments two iterations take
 1 % less than one, four 7 % more than two, eight 30 %)."""
 TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
-MOST_EXPLAINED = 5
+MAX_EXPLAINED = 5
 """Mappings that `explain` shows, and that tuning measures."""
-MOST_REMEMBERED = 4096
+MAX_REMEMBERED = 4096
 """Segments at some sizes whose best mappings are kept."""
 
 
-def _loop_nests(work: PointwiseWork, vector: int) -> Iterator[Loops]:
+def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
     """Loops over all parts: each by itself, with any of them beside the last one; or some of the fastest ones merged."""
     count, lengths = len(work.lengths), work.lengths
     yield tuple((p,) for p in range(count))
@@ -70,7 +70,7 @@ def _loop_nests(work: PointwiseWork, vector: int) -> Iterator[Loops]:
 
 
 def _single_iterations(
-    work: PointwiseWork, vector: int, loops: Loops, device: DeviceInfo
+    work: PointwiseProblem, vector: int, loops: Loops, device: DeviceInfo
 ) -> Iterator[PointwiseMapping]:
     """Blocks of a nest of loops: all columns, or a power of two of them, and as many rows as there is room for."""
     counts = loop_counts(work, vector, loops)
@@ -93,13 +93,13 @@ def _single_iterations(
 
 
 def _iterations(
-    work: PointwiseWork, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
+    work: PointwiseProblem, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
 ) -> Iterator[PointwiseMapping]:
     """The same mapping with several iterations of a thread, along any loop or one of them."""
     counts = loop_counts(work, m.vector, m.loops)
     places = range(1, len(m.loops)) if len(m.loops) > 1 else (0,)
     for place in places if along is None else (along,):
-        count = ceil_div(counts[-1 - place], m.wide if place == 0 else m.high if place == 1 else 1)
+        count = ceil_div(counts[-1 - place], m.threads_x if place == 0 else m.threads_y if place == 1 else 1)
         bits = sum(1 << p for p in m.loops[-1 - place])
         if work.is_peeled and any(
             s.spans[-1] and not any(s.spans[p] for p in m.loops[-1 - place]) for s in work.streams
@@ -107,7 +107,7 @@ def _iterations(
             # Each row is cut at places of its own: what rows have in common is read at others for each.
             continue
         is_shared = work.may_iterate and place > 0 and any(not parts & bits for parts, _ in work.computed)
-        most = min(count, count if work.may_merge else MOST_UNALIGNED)
+        most = min(count, count if work.may_merge else MAX_UNALIGNED)
         for unroll in unrolls:
             if unroll <= most and unroll * m.vector <= work.most_elements:
                 yield m._replace(unroll=unroll, unroll_loop=place)
@@ -115,23 +115,23 @@ def _iterations(
                     yield m._replace(unroll=unroll, unroll_loop=place, sequential=True)
 
 
-def pointwise_mappings(work: PointwiseWork, device: DeviceInfo) -> Iterator[PointwiseMapping]:
+def pointwise_mappings(work: PointwiseProblem, device: DeviceInfo) -> Iterator[PointwiseMapping]:
     """All that fit on the device, one at least."""
     for vector in work.vectors:
         for loops in _loop_nests(work, vector):
             for single in _single_iterations(work, vector, loops, device):
                 for m in (single, *_iterations(work, single)):
-                    if resident_blocks_of(work, m, device):
+                    if pointwise_resident_blocks(work, m, device):
                         yield m
 
 
-def _time(work: PointwiseWork, m: PointwiseMapping, device: DeviceInfo) -> float:
-    resident = resident_blocks_of(work, m, device)
+def _time(work: PointwiseProblem, m: PointwiseMapping, device: DeviceInfo) -> float:
+    resident = pointwise_resident_blocks(work, m, device)
     return total_time(pointwise_work_of(work, m, resident, device), device) if resident else math.inf
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[float, PointwiseMapping], ...]:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[tuple[float, PointwiseMapping], ...]:
     """Mappings with the microseconds that they should take: first the one to propose, then the fastest of those that were
     compared. Nests of loops are compared by a middling block of each, then all blocks and iterations of the best ones."""
     times: dict[PointwiseMapping, float] = {}
@@ -146,7 +146,7 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
     for vector in work.vectors:
         for loops in _loop_nests(work, vector):
             singles = list(_single_iterations(work, vector, loops, device))
-            middle = min(singles, key=lambda m: (abs(m.threads - COPY_BLOCK), -m.wide))
+            middle = min(singles, key=lambda m: (abs(m.threads - COPY_BLOCK), -m.threads_x))
             best = min((middle, *_iterations(work, middle, TRIED_UNROLLS)), key=time)
             found.setdefault(loops, []).append((time(best), best, singles))
     least = min(t for nests in found.values() for t, *_ in nests)
@@ -161,13 +161,13 @@ def ranked_pointwise(work: PointwiseWork, device: DeviceInfo) -> tuple[tuple[flo
 
 
 @searched
-def best_pointwise(work: PointwiseWork, device: DeviceInfo) -> PointwiseMapping:
+def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> PointwiseMapping:
     """The first of `ranked_pointwise`."""
     return ranked_pointwise(work, device)[0][1]
 
 
 def _refine(
-    work: PointwiseWork,
+    work: PointwiseProblem,
     best: PointwiseMapping,
     singles: Sequence[PointwiseMapping],
     time: Callable[[PointwiseMapping], float],
@@ -183,8 +183,8 @@ def _refine(
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
-def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> PointwiseMapping:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def fastest_run(work: PointwiseProblem, vector: int, device: DeviceInfo) -> PointwiseMapping:
     """The mapping with all parts in one loop that should take least time."""
     loops = (tuple(range(len(work.lengths))),)
     singles = _single_iterations(work, vector, loops, device)
@@ -194,7 +194,7 @@ def fastest_run(work: PointwiseWork, vector: int, device: DeviceInfo) -> Pointwi
     return min((m for m, time in times.items() if time <= limit), key=lambda m: _preference(work, m))
 
 
-def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:
+def _preference(work: PointwiseProblem, m: PointwiseMapping) -> tuple[object, ...]:
     """Of mappings that take about as long the plainest, so that many sizes share a kernel."""
     is_plain = m.loops == tuple((p,) for p in range(len(work.lengths)))
     is_apart = is_flat(grid_of(loop_counts(work, m.vector, m.loops), m))
@@ -206,23 +206,23 @@ def _preference(work: PointwiseWork, m: PointwiseMapping) -> tuple[object, ...]:
         m.sequential,
         m.unroll,
         abs(m.threads - COPY_BLOCK),
-        -m.wide,
+        -m.threads_x,
         m,
     )
 
 
-def pointwise_reasons(work: PointwiseWork, device: DeviceInfo) -> tuple[str, ...]:
+def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> tuple[str, ...]:
     """Why a mapping is proposed: the first of all, with their times by part."""
-    ranked = [m for _, m in ranked_pointwise(work, device)[:MOST_EXPLAINED]]
+    ranked = [m for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]]
     return tuple(
-        f"{_words(m)}: {estimate(pointwise_work_of(work, m, resident_blocks_of(work, m, device), device), device)}"
+        f"{_words(m)}: {estimate(pointwise_work_of(work, m, pointwise_resident_blocks(work, m, device), device), device)}"
         for m in ranked
     )
 
 
 def _words(m: PointwiseMapping) -> str:
     """A mapping in words."""
-    words = [f"{m.vector} elements a thread, {m.wide} x {m.high} threads"]
+    words = [f"{m.vector} elements a thread, {m.threads_x} x {m.threads_y} threads"]
     merged = [loop for loop in m.loops if len(loop) > 1]
     words += [f"dims {', '.join(map(str, loop))} merged" for loop in merged]
     if sorted(m.loops) != list(m.loops):

@@ -11,21 +11,21 @@ from fuser.ir.fusion.fusion import Fusion, Gather, Resize, Tensor, tensor_output
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
-from fuser.schedule.analysis.cells import Cells
+from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
+from fuser.schedule.analysis.inner_tile import InnerTile
+from fuser.schedule.analysis.input_reads import displaced_name
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
-from fuser.schedule.analysis.reads import displaced_name
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
-from fuser.schedule.cost.pointwise_work import BLOCKS, PointwiseWork, Stream
-from fuser.schedule.cost.reduction_space import OF_ROWS, rounded, rounded_up
+from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem
+from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_digits, round_up_length
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 
 THREAD_BYTES = 32
 """Most bytes of one argument that a thread holds: two 16-byte accesses."""
-LEAST_THREADS = 256
-"""Threads an SM should have before each takes several cells."""
+MIN_THREADS = 256
+"""Threads an SM should have before each takes several inner tiles."""
 WANTED_THREADS = 1024
 """The same before accesses that begin anywhere are the widest there are: else they have half as many bytes (H200: swiglu bf16
 77x5120 by vectors of 8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95)."""
@@ -71,7 +71,7 @@ class PointwiseSpace:
         inputs: SegmentInputs,
         dims: Mapping[Group, int],
         device: DeviceInfo,
-        cells: Cells | None = None,
+        cells: InnerTile | None = None,
     ) -> None:
         self.graph, self.segment, self.described, self.cells, self.dims = graph, segment, inputs, cells, dims
         self.order = order = [g for g in dims if cells is None or g not in cells.inner]
@@ -91,7 +91,7 @@ class PointwiseSpace:
 
     def has_threads(self, elements: int = 1) -> bool:
         """Whether every SM has threads enough where each takes so many elements."""
-        return self.total >= elements * LEAST_THREADS * self.device.sm_count
+        return self.total >= elements * MIN_THREADS * self.device.sm_count
 
     def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], Access] | None:
         """(elements of a thread, width of each argument's accesses, where they begin) where accesses that are aligned and
@@ -103,7 +103,7 @@ class PointwiseSpace:
             limit //= 2
         length = math.prod(self.sizes[g] for g in run)
         solid = [g for g in run if self.sizes[g] != 1]
-        if not solid or limit == 1 or length < LEAST_VECTORS * limit:
+        if not solid or limit == 1 or length < MIN_VECTORS * limit:
             return None
         along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
         if not all(self._is_at_one_offset(a, run) for a in self.arguments):
@@ -111,7 +111,7 @@ class PointwiseSpace:
         if not any(a.tensor in self.inputs for a in along):
             return None
         wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
-        aligned, _ = self.widths.along_asked(run, limit)
+        aligned, _ = self.widths.along_with_requirements(run, limit)
         if max(aligned.values()) * 2 >= limit and all(
             aligned[a.name] * 2 >= wanted[a.name] for a in along if a.tensor in self.inputs
         ):
@@ -151,14 +151,14 @@ class PointwiseSpace:
         """Most elements of a thread."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
-        # Elements across cells are accessed cell by cell.
+        # Elements across inner tiles are accessed inner tile by inner tile.
         runs = {a.name for a in along} if self.cells is None else self.cells.runs
         narrow = min((a.itemsize if a.name in runs else a.tensor.dtype.itemsize for a in along), default=4)
         wide = max((a.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
         return 1 << (limit.bit_length() - 1)
 
-    def work(self, vectors: Sequence[int], widths: Mapping[str, int], access: Access = Aligned()) -> PointwiseWork:
+    def work(self, vectors: Sequence[int], widths: Mapping[str, int], access: Access = Aligned()) -> PointwiseProblem:
         """What all mappings have in common, with accesses of so many elements at most."""
         parts, last = self.parts, len(self.parts) - 1
         lengths = [math.prod(self.sizes[g] for g in part) for part in parts]
@@ -170,7 +170,7 @@ class PointwiseSpace:
         lengths = [_length(n, is_last=p == last) for p, n in enumerate(lengths)]
         streams = self.streams(widths, parts, is_aligned=is_aligned)
         read, written = self.moved(streams, lengths)
-        return PointwiseWork(
+        return PointwiseProblem(
             lengths=tuple(lengths),
             constants=tuple(all(e.is_const for g in part for e in extents[g]) for part in parts),
             vectors=tuple(vectors),
@@ -192,27 +192,27 @@ class PointwiseSpace:
             found[bits] = found.get(bits, 0) + instructions
         return tuple(sorted(found.items()))
 
-    def moved(self, streams: Sequence[Stream], lengths: Sequence[int]) -> tuple[int, int]:
+    def moved(self, streams: Sequence[AccessPattern], lengths: Sequence[int]) -> tuple[int, int]:
         """Bytes of device memory that are read and written, once each."""
         found = [0, 0]
         for a, s in zip(self.arguments, streams, strict=True):
             touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
             if s.chain > 1:
                 # A table's rows are looked up again and again.
-                touched = min(touched, rounded(_elements(a), OF_ROWS) * s.itemsize)
+                touched = min(touched, round_to_digits(_elements(a), OF_ROWS) * s.itemsize)
             found[s.is_stored] += math.floor(touched)
         return found[0], found[1]
 
     def streams(
         self, widths: Mapping[str, int], parts: Sequence[Sequence[Group]], *, is_aligned: bool
-    ) -> tuple[Stream, ...]:
+    ) -> tuple[AccessPattern, ...]:
         """How each argument lies along some parts, with accesses of so many elements."""
         read: dict[str, int] = {}
         for a in self.arguments:
             if a.tensor in self.inputs:
                 read[a.tensor.name] = read.get(a.tensor.name, 0) + a.nbytes
         lookups = _lookups(self.segment)
-        found: list[Stream] = []
+        found: list[AccessPattern] = []
         for a in self.arguments:
             itemsize, is_read, looked_up = a.tensor.dtype.itemsize, a.tensor in self.inputs, lookups.get(a.name)
             own = SHARES
@@ -220,7 +220,7 @@ class PointwiseSpace:
                 whole = _elements(a) * itemsize
                 own = max(1, min(SHARES, SHARES * whole // max(1, read[a.tensor.name])))
             found.append(
-                Stream(
+                AccessPattern(
                     itemsize=a.itemsize,
                     access=widths.get(a.name, 1) * itemsize,
                     is_stored=not is_read,
@@ -240,7 +240,7 @@ class PointwiseSpace:
         found: list[int] = []
         for part in parts:
             solid = next((g for g in reversed(part) if self.sizes[g] != 1), None)
-            span = 0 if solid is None else rounded_up(a.stride(solid) * a.tensor.dtype.itemsize)
+            span = 0 if solid is None else round_up_length(a.stride(solid) * a.tensor.dtype.itemsize)
             found.append(ANYWHERE if solid in apart and not span else span)
         return tuple(found)
 
@@ -266,7 +266,7 @@ class PointwiseSpace:
 
 def _length(count: int, *, is_last: bool) -> int:
     """The length of a part, as mappings see it: of many rows any number is like another."""
-    return rounded_up(count) if is_last or count < BLOCKS[-1] else rounded(count, OF_ROWS)
+    return round_up_length(count) if is_last or count < BLOCKS[-1] else round_to_digits(count, OF_ROWS)
 
 
 def _elements(a: Argument) -> int:

@@ -15,7 +15,7 @@ from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.schedule.cost.code_costs import DEPENDENT, LOADED, LOOKUP
 from fuser.schedule.cost.estimate import Work
-from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 
 THREAD, ITERATION = 25.0, 3.0
@@ -47,7 +47,7 @@ BLOCKS = (64, 128, 256, 512)
 """Threads of a block, about."""
 
 
-class Stream(NamedTuple):
+class AccessPattern(NamedTuple):
     """How an argument lies in memory. Bytes, where nothing else is said.
 
     itemsize    of all that a thread has of it at one index of the loops
@@ -72,7 +72,7 @@ class Stream(NamedTuple):
     is_even: bool = True
 
 
-class PointwiseWork(NamedTuple):
+class PointwiseProblem(NamedTuple):
     """What is the same for all mappings of a pointwise segment.
 
     lengths        indices of each part
@@ -90,7 +90,7 @@ class PointwiseWork(NamedTuple):
     lengths: tuple[int, ...]
     constants: tuple[bool, ...]
     vectors: tuple[int, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[AccessPattern, ...]
     read: int
     written: int
     computed: tuple[tuple[int, int], ...]
@@ -107,14 +107,14 @@ Loops = tuple[tuple[int, ...], ...]
 class PointwiseMapping(NamedTuple):
     """See `pointwise_mappings`.
 
-    wide, high   threads of x and y
+    threads_x, threads_y   threads of x and y
     unroll_loop  which loop a thread's iterations are along, counted from the last
     """
 
     vector: int
     loops: Loops
-    wide: int
-    high: int = 1
+    threads_x: int
+    threads_y: int = 1
     unroll: int = 1
     unroll_loop: int = 0
     sequential: bool = False
@@ -122,7 +122,7 @@ class PointwiseMapping(NamedTuple):
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.wide * self.high
+        return self.threads_x * self.threads_y
 
     @property
     def iterated(self) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class PointwiseMapping(NamedTuple):
         return self.loops[-1 - self.unroll_loop]
 
 
-def loop_counts(work: PointwiseWork, vector: int, loops: Loops) -> list[int]:
+def loop_counts(work: PointwiseProblem, vector: int, loops: Loops) -> list[int]:
     """How often each loop is run through: accesses along the last one, indices along the others."""
     lengths = work.lengths
     counts = [math.prod(lengths[p] for p in loop) for loop in loops]
@@ -143,7 +143,7 @@ def grid_of(counts: Sequence[int], m: PointwiseMapping) -> list[int]:
     """Blocks along each loop."""
     blocks: list[int] = []
     for place, count in enumerate(reversed(counts)):
-        threads = m.wide if place == 0 else m.high if place == 1 else 1
+        threads = m.threads_x if place == 0 else m.threads_y if place == 1 else 1
         blocks.insert(0, ceil_div(count, threads * m.unroll if place == m.unroll_loop else threads))
     return blocks
 
@@ -159,12 +159,12 @@ _Digits = list[tuple[int, int, int]]
 """(count, part, indices from one to the next): neighbours, those nearest in number first."""
 
 
-def _digits(work: PointwiseWork, m: PointwiseMapping, threads: int) -> _Digits:
+def _digits(work: PointwiseProblem, m: PointwiseMapping, threads: int) -> _Digits:
     """How the first so many threads of a block lie in the iteration space."""
     found: _Digits = []
-    wide = min(m.wide, threads)
+    wide = min(m.threads_x, threads)
     last = m.loops[-1][-1]
-    for place, left in enumerate((wide, min(m.high, threads // wide))):
+    for place, left in enumerate((wide, min(m.threads_y, threads // wide))):
         for p in reversed(m.loops[-1 - place] if place < len(m.loops) else ()):
             if left < 2:
                 break
@@ -176,7 +176,7 @@ def _digits(work: PointwiseWork, m: PointwiseMapping, threads: int) -> _Digits:
     return found
 
 
-def touched_pieces(stream: Stream, each: int, digits: _Digits) -> tuple[int, int]:
+def touched_pieces(stream: AccessPattern, each: int, digits: _Digits) -> tuple[int, int]:
     """Pieces of memory in which so many bytes at all of these places lie, and the bytes of one piece."""
     extent, pieces = each, 1
     for count, p, step in digits:
@@ -189,7 +189,7 @@ def touched_pieces(stream: Stream, each: int, digits: _Digits) -> tuple[int, int
     return pieces, extent
 
 
-def _held_bytes(work: PointwiseWork, m: PointwiseMapping) -> int:
+def _held_bytes(work: PointwiseProblem, m: PointwiseMapping) -> int:
     """Bytes of all that a thread loads before it computes."""
     last, iterated, held = m.loops[-1][-1], m.iterated, 0
     for s in work.streams:
@@ -200,10 +200,10 @@ def _held_bytes(work: PointwiseWork, m: PointwiseMapping) -> int:
     return held
 
 
-def resident_blocks_of(work: PointwiseWork, m: PointwiseMapping, device: DeviceInfo) -> int:
+def pointwise_resident_blocks(work: PointwiseProblem, m: PointwiseMapping, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers."""
     registers = OWN_REGISTERS + len(work.streams) // 2 + math.ceil(HELD * _held_bytes(work, m) / REGISTER_BYTES)
-    if granted_registers(registers) > most_registers(m.threads, device) and m.threads > BLOCKS[0]:
+    if allocated_registers(registers) > max_registers(m.threads, device) and m.threads > BLOCKS[0]:
         return 0
     # Some mapping has to be there: a small block spills least.
     return max(int(m.threads <= BLOCKS[0] and m.unroll == 1), resident_blocks(m.threads, registers, device))
@@ -220,7 +220,7 @@ class _Accesses(NamedTuple):
     edges: float
 
 
-def _accesses(work: PointwiseWork, m: PointwiseMapping) -> _Accesses:
+def _accesses(work: PointwiseProblem, m: PointwiseMapping) -> _Accesses:
     last, iterated = m.loops[-1][-1], m.iterated
     lanes, of_block = _digits(work, m, WARP), _digits(work, m, m.threads)
     instructions = lines = fetched = edges = 0.0
@@ -252,7 +252,7 @@ def _accesses(work: PointwiseWork, m: PointwiseMapping) -> _Accesses:
     return _Accesses(instructions, lines, loaded, fetched, edges)
 
 
-def _operations(work: PointwiseWork, m: PointwiseMapping) -> int:
+def _operations(work: PointwiseProblem, m: PointwiseMapping) -> int:
     """Instructions of a thread for all that it computes, along the longest way."""
     last, along = m.loops[-1][-1], sum(1 << p for p in m.iterated)
     return sum(
@@ -261,7 +261,7 @@ def _operations(work: PointwiseWork, m: PointwiseMapping) -> int:
     )
 
 
-def pointwise_work_of(work: PointwiseWork, m: PointwiseMapping, resident: int, device: DeviceInfo) -> Work:
+def pointwise_work_of(work: PointwiseProblem, m: PointwiseMapping, resident: int, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     accesses, operations = _accesses(work, m), _operations(work, m)
     grid = grid_of(loop_counts(work, m.vector, m.loops), m)
@@ -281,7 +281,7 @@ def pointwise_work_of(work: PointwiseWork, m: PointwiseMapping, resident: int, d
         blocks=blocks,
         resident=resident,
         cluster=1,
-        trips=trips,
+        iterations=trips,
         warps=ceil_div(m.threads, WARP),
         moved=moved / trips,
         cached=max(0.0, MISSED * accesses.fetched - moved / 2) / trips,
@@ -289,5 +289,5 @@ def pointwise_work_of(work: PointwiseWork, m: PointwiseMapping, resident: int, d
         lines=accesses.lines / trips,
         latency=busy / trips * device.cycle + waited * (latencies.dram_ns if is_far else latencies.l2_ns) / 1e3,
         exchange=0.0,
-        ending=BLOCK_CYCLES * device.cycle,
+        epilogue_us=BLOCK_CYCLES * device.cycle,
     )

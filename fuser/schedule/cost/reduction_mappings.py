@@ -31,8 +31,8 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import MOST_EXPLAINED, Work, close_to, estimate, least_time, total_time
-from fuser.schedule.cost.occupancy import granted_registers, most_registers
+from fuser.schedule.cost.estimate import MAX_EXPLAINED, Work, close_to, estimate, least_time, total_time
+from fuser.schedule.cost.occupancy import allocated_registers, max_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
@@ -60,10 +60,10 @@ PLACES = (1, 2, 4)
 """Blocks of an SM that may share reductions."""
 COLUMNS = (4, 8, 16, 32, 64, 128, 256)
 """Threads along the kept dims, where the fastest dim is one of them."""
-MOST_JOINED = 16
+MAX_JOINED = 16
 """Threads whose means and sums of squares are joined one after another, in shared memory: each rounds, and the variance of 1003
 Doubles by 256 threads was off by 9 ulp, by 16 by 2."""
-LEAST_ALONG = 4
+MIN_ALONG = 4
 """Threads along a row that has as many accesses: fewer would read pieces of lines."""
 
 
@@ -76,7 +76,7 @@ class ReductionMapping(NamedTuple):
     """
 
     along: int
-    beside: int
+    across: int
     outer: int = 0
     sharing: int = 1
     unroll: int = 1
@@ -88,7 +88,7 @@ class ReductionMapping(NamedTuple):
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.along * self.beside * max(1, self.outer)
+        return self.along * self.across * max(1, self.outer)
 
 
 def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
@@ -110,7 +110,7 @@ def _with_unrolls(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo
     """The same blocks with any number of accesses a turn, as many of them as fit on an SM."""
     for unroll, unroll_outer in _unrolls(space, m):
         found = m._replace(unroll=unroll, unroll_outer=unroll_outer)
-        resident = resident_blocks(space, found, device)
+        resident = reduction_resident_blocks(space, found, device)
         if resident:
             yield found._replace(resident=resident)
 
@@ -131,17 +131,19 @@ def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]
 
 BUSY = 0.9
 """Of the SMs, how many have a block where none should be idle."""
-MOST_REMEMBERED = 4096
+MAX_REMEMBERED = 4096
 """Reductions whose best mappings are kept."""
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, ReductionMapping]:
     """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
     singles = list(_single_accesses(space, device))
-    resident = {n: max(1, resident_blocks(space, m, device)) for n, m in {m.threads: m for m in singles}.items()}
-    found = [(_of_blocks(space, m, device), m) for m in singles]
+    resident = {
+        n: max(1, reduction_resident_blocks(space, m, device)) for n, m in {m.threads: m for m in singles}.items()
+    }
+    found = [(_block_work(space, m, device), m) for m in singles]
     bounds = [_least_time(space, of, m, resident[m.threads], device) for of, m in found]
     times: list[tuple[float, ReductionMapping]] = []
     limit = math.inf
@@ -158,7 +160,9 @@ def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, Re
 
 def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[float, ReductionMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
-    times = sorted((total_time(work_of(space, m, device), device), m) for m in reduction_mappings(space, device))
+    times = sorted(
+        (total_time(reduction_work_of(space, m, device), device), m) for m in reduction_mappings(space, device)
+    )
     best = _preferred(space, times, close_to(times[0][0], device), device)
     return (best, *(timed for timed in times if timed is not best))
 
@@ -179,20 +183,20 @@ def _preferred(
 def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> tuple[str, ...]:
     """Why a mapping is proposed: the first of all, with their times by part."""
     first = f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
-    ranked = ranked_reductions(space, device)[:MOST_EXPLAINED]
-    return (first, *(f"{_words(m)}: {estimate(work_of(space, m, device), device)}" for _, m in ranked))
+    ranked = ranked_reductions(space, device)[:MAX_EXPLAINED]
+    return (first, *(f"{_words(m)}: {estimate(reduction_work_of(space, m, device), device)}" for _, m in ranked))
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
     """Blocks of the grid."""
-    return ceil_div(space.units, m.beside) * m.sharing
+    return ceil_div(space.units, m.across) * m.sharing
 
 
 def _words(m: ReductionMapping) -> str:
     """A mapping in words."""
     words = [f"{m.along} threads along what is reduced with {m.unroll} accesses a turn"]
     words += [f"{m.outer} along its runs"] if m.outer > 1 else []
-    words += [f"{m.beside} beside"] if m.beside > 1 else []
+    words += [f"{m.across} beside"] if m.across > 1 else []
     if m.sharing > 1:
         words.append(f"a cluster of {m.sharing} blocks" if m.cluster else f"{m.sharing} blocks a result")
     return ", ".join(words)
@@ -207,13 +211,13 @@ def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int
         least = threads // steps if is_least else 0
         for beside in [n for n in COLUMNS if n <= max(units, least) and n <= threads] or [units]:
             along = threads // beside
-            if along <= steps and not (space.statistics and space.exact and along > MOST_JOINED):
+            if along <= steps and not (space.statistics and space.exact and along > MAX_JOINED):
                 yield along, beside, 0
         return
     pieces = power_of_two(space.pieces)
     most = threads if is_least and not space.is_exact else min(threads, steps)
     along = most
-    while along >= min(LEAST_ALONG, steps):
+    while along >= min(MIN_ALONG, steps):
         rest = threads // along
         if rest <= (pieces if space.has_runs else units) or (is_least and along == most):
             yield (along, 1, rest) if space.has_runs else (along, rest, 0)
@@ -270,18 +274,18 @@ def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
     return sorted({even_unroll(steps, n) if space.is_exact else min(n, power_of_two(steps)) for n in most})
 
 
-def resident_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> int:
+def reduction_resident_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers."""
     registers = OWN_REGISTERS + ceil_div(m.unroll * space.bytes_per_step, REGISTER_BYTES)
     registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
     registers += m.unroll * space.vector if space.exponentials else 0
-    fits = granted_registers(registers) <= most_registers(m.threads, device)
+    fits = allocated_registers(registers) <= max_registers(m.threads, device)
     # Some mapping has to be there: a small block spills least.
     least = int(m.threads <= BLOCKS[0] and m.unroll == 1)
     return max(least, blocks_by_registers(m.threads, registers, device) if fits else 0)
 
 
-class _OfBlocks(NamedTuple):
+class _BlockWork(NamedTuple):
     """What mappings ask of the machine that differ in nothing but the accesses of a turn; see `Work`.
 
     moved          by a block, in all turns
@@ -304,19 +308,19 @@ class _OfBlocks(NamedTuple):
     start: float
 
 
-def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _OfBlocks:
+def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _BlockWork:
     cycle, latencies = device.cycle, device.latencies
     warps = ceil_div(m.threads, WARP)
     blocks = _blocks_of(space, m)
     # What is computed from indices alone moves nothing.
     size = max(1, space.bytes_per_step + space.vector * space.written)
-    side_by_side = m.along if space.inner else m.beside
+    side_by_side = m.along if space.inner else m.across
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
     moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
-    fetched = read * max(1 / space.again, space.fetched(m.beside * (1 if space.inner else space.vector)))
+    fetched = read * max(1 / space.again, space.fetched(m.across * (1 if space.inner else space.vector)))
     operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
@@ -338,7 +342,7 @@ def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -
         # The last block has the parts of all.
         start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
         ending += COUNTED * latencies.atomic_ns * blocks / 1e3
-    return _OfBlocks(
+    return _BlockWork(
         blocks,
         m.sharing if m.cluster else 1,
         warps,
@@ -354,12 +358,12 @@ def _of_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -
     )
 
 
-def work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
+def reduction_work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    return _work_of(space, _of_blocks(space, m, device), m, m.resident, device)
+    return _work_of(space, _block_work(space, m, device), m, m.resident, device)
 
 
-def _work_of(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
+def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
     along, outer = _turns(space, m)
     unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
     turns = ceil_div(unrolled, m.unroll) * other
@@ -367,7 +371,7 @@ def _work_of(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident
         blocks=of.blocks,
         resident=resident,
         cluster=of.cluster,
-        trips=turns,
+        iterations=turns,
         warps=of.warps,
         moved=of.moved / turns,
         cached=of.cached / turns,
@@ -375,20 +379,20 @@ def _work_of(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident
         lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
         latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
         exchange=0.0,
-        ending=of.ending,
+        epilogue_us=of.ending,
         start=of.start,
     )
 
 
-def _least_time(space: ReductionSpace, of: _OfBlocks, m: ReductionMapping, resident: int, device: DeviceInfo) -> float:
+def _least_time(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> float:
     """Microseconds that such blocks take at least, with any number of accesses a turn; `resident` of them on an SM, or fewer.
 
     With a single access nothing is read that nobody needs, the first turn is the shortest, and a thread has the fewest
     registers. But memory is waited for in each turn.
     """
     single = _work_of(space, of, m, resident, device)
-    fewest = ceil_div(single.trips, min(UNROLLS[-1], space.most_unroll))
-    waited = device.latencies.dram_ns / 1e3 * (1 - fewest / single.trips)
+    fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
+    waited = device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations)
     return least_time(single._replace(latency=single.latency - waited), device, waited)
 
 

@@ -12,11 +12,11 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
-from fuser.schedule.analysis.reads import input_reads, tested_dims
+from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
+from fuser.schedule.analysis.input_reads import input_reads, tested_dims
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.params import Aligned
@@ -27,7 +27,7 @@ _ACCUMULATORS = 32
 # Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
 _SHORT_ACCESS = 4
 # Vectors of a row that are read from any address where its ends cut none.
-_LEAST_WHOLE = 8
+_MIN_WHOLE = 8
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
 # Rows of columns that one thread may have on their way at once.
@@ -125,7 +125,7 @@ class ReductionSpace:
 
 
 @record(eq=False)
-class Reduction:
+class SizedReduction:
     """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams).
 
     moved   bytes that are read
@@ -138,7 +138,7 @@ class Reduction:
     moved: int
 
 
-def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Reduction:
+def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> SizedReduction:
     """Of a segment that `accepts_reductions` takes."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
@@ -177,10 +177,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     has_exponentials = any(isinstance(e, ExpSum) for e in reductions)
     # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
     is_whole = (
-        inner
-        and has_exponentials
-        and all(size < 4 for size, _ in reads)
-        and reduced_count % (_LEAST_WHOLE * limit) == 0
+        inner and has_exponentials and all(size < 4 for size, _ in reads) and reduced_count % (_MIN_WHOLE * limit) == 0
     )
     # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
     others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
@@ -194,7 +191,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         may_cut=may_cut,
         may_follow=inner,
         may_span=not inner,
-        least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
+        least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
     )
     run = contiguous_suffix(graph, segment, row, extent, inputs) if inner else row
     run_dims = 0
@@ -214,19 +211,19 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     is_length = inner and kept_count > 1
 
     def in_row(count: int) -> int:
-        return rounded_up(count) if is_length else rounded(count, OF_ROWS)
+        return round_up_length(count) if is_length else round_to_digits(count, OF_ROWS)
 
     space = ReductionSpace(
         inner=inner,
-        kept=rounded(kept_count, OF_ROWS) if inner else rounded_up(kept_count),
+        kept=round_to_digits(kept_count, OF_ROWS) if inner else round_up_length(kept_count),
         reduced=in_row(reduced_count),
         run=in_row(math.prod(extent[g] for g in row if g in reduced)),
-        runs=rounded_up(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
+        runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
         vector=vector,
         bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
         cached=math.floor(vector * _looked_up_again(segment, reduced, graph, inputs)),
         statistics=has_statistics,
-        may_split=len(set(stage_levels(unscheduled(segment)).values())) == 1,
+        may_split=len(set(stage_levels(empty_schedule(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,
@@ -240,16 +237,16 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         most_unroll=max(1, most // vector),
         again=power_of_two(math.prod(extent[g] for g in groups if g not in reduced | _kept_of_reads(segment, graph))),
     )
-    return Reduction(space, order, run_dims, accesses, moved)
+    return SizedReduction(space, order, run_dims, accesses, moved)
 
 
-def rounded(count: int, digits: int) -> int:
+def round_to_digits(count: int, digits: int) -> int:
     """To the nearest number of so many binary digits: numbers that are not far apart share a kernel."""
     step = 1 << (count >> digits).bit_length()
     return (count + step // 2) // step * step
 
 
-def rounded_up(count: int) -> int:
+def round_up_length(count: int) -> int:
     """A length, to the next number of `LENGTH` binary digits: what is cut into blocks has as many as it will have."""
     step = 1 << (count >> LENGTH).bit_length()
     return -(-count // step) * step
@@ -268,7 +265,7 @@ def power_of_two(value: int) -> int:
 def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, accesses: RowAccesses) -> bool:
     """Whether a read along the fastest dim is displaced from what vectors are read of."""
     return any(
-        r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.followed)
+        r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.followed_dims)
         for r in input_reads(segment)
     )
 
@@ -284,7 +281,7 @@ def _looked_up_again(segment: Fusion, reduced: frozenset[Group], graph: Iteratio
     found = 0.0
     for read in input_reads(segment):
         if any(graph.group(d) in reduced for d, _ in read.lookups):
-            touched = math.prod(inputs.evaluate(d.extent) for d in read.seen_along if not d.is_broadcast)
+            touched = math.prod(inputs.evaluate(d.extent) for d in read.varying_dims if not d.is_broadcast)
             first = min(1.0, inputs.tensors[read.tensor.name].numel / max(1, touched))
             found += read.tensor.dtype.itemsize * (1.0 - first)
     return found
@@ -345,7 +342,7 @@ def _kept_of_reads(segment: Fusion, graph: IterationGraph) -> frozenset[Group]:
     reads = input_reads(segment)
     if any(d is None for r in reads for d in r.dims):
         return frozenset(graph.group(d) for t in segment.tensors for d in t.logical)
-    return frozenset(graph.group(d) for r in reads for d in r.followed if not d.is_broadcast)
+    return frozenset(graph.group(d) for r in reads for d in r.followed_dims if not d.is_broadcast)
 
 
 @memoized
@@ -353,7 +350,7 @@ def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Gr
     """(bytes of an element, number of dims) of every read along a reduced dim."""
     found: list[tuple[int, int]] = []
     for read in input_reads(segment):
-        own = [d for d in read.seen_along if not d.is_broadcast]
+        own = [d for d in read.varying_dims if not d.is_broadcast]
         if any(graph.group(d) in reduced for d in own):
             found.append((read.tensor.dtype.itemsize, len(own)))
     return found

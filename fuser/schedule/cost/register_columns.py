@@ -15,7 +15,7 @@ from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, 
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.estimate import Work, total_time
-from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.cost.row_mappings import (
     ACCESS,
@@ -35,7 +35,7 @@ OWN_REGISTERS = 24
 """Registers of a thread beside its rows and what its columns have one of: addresses, counters, temporaries."""
 OWN_INSTRUCTIONS = 64
 """Of a thread, whatever it holds: it finds its columns by divisions, and tests them."""
-MOST_COLUMNS = 256
+MAX_COLUMNS = 256
 """Accesses of a block side by side: more of them share nothing else."""
 MOST_REMEMBERED = 1024
 """Columns whose best shapes are kept."""
@@ -129,7 +129,7 @@ def _shapes(held: RegisterColumns, sharing: int, most: int, device: DeviceInfo) 
     while vector >= 1:
         accesses = ceil_div(held.columns, vector)
         across = 1
-        while across <= MOST_COLUMNS and across < max(2 * accesses, 2 * WARP):
+        while across <= MAX_COLUMNS and across < max(2 * accesses, 2 * WARP):
             # Of what memory reads as one a block leaves nothing to others.
             if across * vector * held.narrowest >= BURST_BYTES or across >= accesses:
                 along = max(1, WARP // across)
@@ -151,9 +151,9 @@ def _shape(
     if threads % WARP:
         return None
     registers = OWN_REGISTERS + batch * ceil_div(vector * held.kept, REGISTER_BYTES) + vector * held.results
-    granted = granted_registers(registers)
+    granted = allocated_registers(registers)
     scratch = scratch_bytes(held.joined * vector, across, along, vector)
-    if granted > most_registers(threads, device) or scratch > device.shared_per_block:
+    if granted > max_registers(threads, device) or scratch > device.shared_per_block:
         return None
     resident = resident_blocks(threads, registers, device, scratch + device.shared_reserved)
     if resident < 1:
@@ -193,7 +193,7 @@ def _work(
         blocks=blocks,
         resident=resident,
         cluster=sharing,
-        trips=1,
+        iterations=1,
         warps=warps,
         moved=elements * held.moved,
         cached=0.0,

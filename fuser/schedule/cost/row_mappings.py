@@ -32,10 +32,10 @@ from fuser.schedule.cost.code_costs import (
     WHOLE_ROW,
 )
 from fuser.schedule.cost.estimate import Work
-from fuser.schedule.cost.occupancy import bounded_blocks, most_registers, resident_blocks
-from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork
+from fuser.schedule.cost.occupancy import launch_bounds_blocks, max_registers, resident_blocks
+from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
+from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, threads_for
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.shared_rows import unrolled
 
@@ -58,18 +58,18 @@ CACHE_MISSES = 0.42
 
 CLUSTERS = (1, 2, 4, 8, 16)
 """Blocks of a row."""
-MOST_CUT, MOST_PIECES = 8, 16
+MAX_CUT, MAX_PIECES = 8, 16
 """Accesses of a thread: in registers where the ends of a row cut them, since the code is there twice; and of a group in shared
 memory, where each is waited for by itself."""
-LEAST_PIECES = 4
+MIN_PIECES = 4
 """Of those: one is waited for while others come."""
 GROUP_THREADS = (128, 256, 512, 1024)
 """Threads of a block of a group."""
-MOST_RESIDENT = 4
+MAX_RESIDENT = 4
 """Blocks of groups on an SM: more of them only have more to exchange."""
 OF_GROUP = 8
 """Registers of a thread where blocks meet in device memory: flags, and addresses of what others leave."""
-LEAST_OF_GROUP = 8192
+MIN_OF_GROUP = 8192
 """Elements of a row that is worth a group."""
 
 
@@ -78,7 +78,7 @@ class RowMapping(NamedTuple):
 
     groups      that go over the rows, of blocks that meet in device memory; 0: blocks are handed out
     in_shared   the row lies in shared memory, else in registers
-    inputs_only, one_pass, early   as of InnerPersistentParams
+    inputs_only, one_pass, load_all_first   as of InnerPersistentParams
     """
 
     threads: int
@@ -91,49 +91,53 @@ class RowMapping(NamedTuple):
     one_pass: bool = False
     resident: int = 1
     registers: int = 0
-    early: bool = False
+    load_all_first: bool = False
 
 
-def row_mappings(row: RowWork, device: DeviceInfo, *, may_group: bool, may_place: bool) -> Iterator[RowMapping]:
+def row_mappings(
+    row: RowSpace, device: DeviceInfo, *, may_use_block_groups: bool, may_use_shared: bool
+) -> Iterator[RowMapping]:
     """All mappings that fit on the device.
 
-    may_group   whether blocks that are no cluster may share a row
-    may_place   whether rows may lie in shared memory
+    may_use_block_groups   whether blocks that are no cluster may share a row
+    may_use_shared   whether rows may lie in shared memory
     """
-    yield from handed_out_mappings(row, device, may_place=may_place)
-    if may_group:
-        yield from group_mappings(row, device, may_place=may_place)
+    yield from independent_block_mappings(row, device, may_use_shared=may_use_shared)
+    if may_use_block_groups:
+        yield from block_group_mappings(row, device, may_use_shared=may_use_shared)
 
 
-def handed_out_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+def independent_block_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
     """Those whose blocks are handed out: of the rows only `side_by_side` counts, not how many there are."""
     for one_pass in row.passes:
         for inputs_only in _residencies(row, one_pass):
             yield from _in_registers(row, device, inputs_only, one_pass)
-        if may_place:
+        if may_use_shared:
             yield from _in_shared(row, device, one_pass)
 
 
-def group_mappings(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
+def block_group_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
     """Those whose blocks meet in device memory."""
-    for most in groups_of_any_rows(row, device, may_place=may_place):
-        m = groups_of_rows(most, row.rows, device)
+    for most in block_group_mappings_of_any_rows(row, device, may_use_shared=may_use_shared):
+        m = block_group_mapping_for_rows(most, row.rows, device)
         if m is not None:
             yield m
 
 
-def groups_of_any_rows(row: RowWork, device: DeviceInfo, *, may_place: bool) -> Iterator[RowMapping]:
-    """The same with as many groups as are there at once: of the rows nothing counts, see `groups_of_rows`."""
-    if row.length < LEAST_OF_GROUP:
+def block_group_mappings_of_any_rows(
+    row: RowSpace, device: DeviceInfo, *, may_use_shared: bool
+) -> Iterator[RowMapping]:
+    """The same with as many groups as are there at once: of the rows nothing counts, see `block_group_mapping_for_rows`."""
+    if row.length < MIN_OF_GROUP:
         return
     for one_pass in row.passes:
         for inputs_only in _residencies(row, one_pass):
             yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
-        if may_place and not row.is_misaligned:
+        if may_use_shared and not row.is_misaligned:
             yield from _groups(row, device, True, one_pass, in_shared=True)
 
 
-def groups_of_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
+def block_group_mapping_for_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
     """A mapping with as many groups as are there at once, as it is for so many rows; None if it is none for them."""
     groups = min(rows, most.groups)
     # A row in registers is waited for before the next begins.
@@ -142,23 +146,23 @@ def groups_of_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMappin
     return most._replace(groups=groups, resident=-(-groups * most.sharing // device.sm_count))
 
 
-def _residencies(row: RowWork, one_pass: bool) -> tuple[bool, ...]:
+def _residencies(row: RowSpace, one_pass: bool) -> tuple[bool, ...]:
     """Whether inputs only are kept in registers: where that is less."""
     return (False, True) if row.kept[one_pass][True] < row.kept[one_pass][False] else (False,)
 
 
-def blocks_of(rows: int, m: RowMapping) -> int:
+def row_blocks(rows: int, m: RowMapping) -> int:
     """Blocks of a launch."""
     return m.groups * m.sharing if m.groups else -(-rows // m.rows) * m.sharing
 
 
-def launched(work: Work, m: RowMapping, rows: int) -> Work:
+def work_for_rows(work: Work, m: RowMapping, rows: int) -> Work:
     """What a mapping asks for, launched for another number of rows."""
     trips = -(-rows // m.groups) if m.groups else 1
-    return work._replace(blocks=blocks_of(rows, m), resident=m.resident, trips=trips)
+    return work._replace(blocks=row_blocks(rows, m), resident=m.resident, iterations=trips)
 
 
-def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
+def row_work_of(row: RowSpace, m: RowMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     cycle = device.cycle
     along = m.threads
@@ -186,7 +190,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     if m.one_pass and row.has_statistics:
         latency += STATISTICS_STEP * math.log2(along)
     latency = latency * cycle + device.first_to_last
-    if row.is_late and not m.in_shared and not m.early:
+    if row.has_late_input and not m.in_shared and not m.load_all_first:
         # What is read between stores is waited for access by access.
         latency += m.batch * device.latencies.dram_ns / 1e3
     if m.in_shared:
@@ -199,7 +203,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     else:
         exchange = BLOCK_EXCHANGE * device.block_exchange / 2 * steps / (WARP.bit_length() - 1)
     started = start = 0.0
-    if row.late and not m.early:
+    if row.late_bytes and not m.load_all_first:
         # The first blocks wait for weights until device memory answers, and not a cache.
         start = (device.latencies.dram_ns - device.latencies.l2_ns) / 1e3
     if m.groups:
@@ -209,13 +213,13 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
         exchange += device.cluster_exchange(m.sharing)
         started = device.cluster_start
     return Work(
-        blocks=blocks_of(row.rows, m),
+        blocks=row_blocks(row.rows, m),
         resident=m.resident,
         cluster=1 if m.groups else m.sharing,
-        trips=-(-row.rows // m.groups) if m.groups else 1,
+        iterations=-(-row.rows // m.groups) if m.groups else 1,
         warps=warps,
         moved=elements * row.moved,
-        cached=elements * row.beside * CACHE_MISSES,
+        cached=elements * row.shared_bytes * CACHE_MISSES,
         instructions=instructions,
         lines=m.batch * accesses * _lines(row, along) * LOOKUP,
         latency=latency,
@@ -224,7 +228,7 @@ def work_of(row: RowWork, m: RowMapping, device: DeviceInfo) -> Work:
     )
 
 
-def _lines(row: RowWork, threads: int) -> float:
+def _lines(row: RowSpace, threads: int) -> float:
     """Lines of the first-level cache that an access of a warp looks up, of one argument: several rows lie apart."""
     along = min(threads, WARP)
     nbytes = along * row.vector * row.itemsize
@@ -234,7 +238,7 @@ def _lines(row: RowWork, threads: int) -> float:
     return WARP // along * (max(1.0, nbytes / LINE_BYTES) + more)
 
 
-def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, in_shared: bool) -> tuple[int, int]:
+def _registers(row: RowSpace, batch: int, inputs_only: bool, one_pass: bool, *, in_shared: bool) -> tuple[int, int]:
     """Registers of a thread: what it should take, and what it may take at most (the compiler spills with less)."""
     words = 2 if row.is_double else 1
     expected = 26 + 4 * row.inputs + 24 * (words - 1)
@@ -251,29 +255,29 @@ def _registers(row: RowWork, batch: int, inputs_only: bool, one_pass: bool, *, i
     return expected, expected + moving + 12 * words
 
 
-def _late_registers(row: RowWork, batch: int) -> int:
+def _late_registers(row: RowSpace, batch: int) -> int:
     """Registers of what later stages read first, where all of it is read before."""
-    return batch * -(-row.vector * row.late // REGISTER_BYTES)
+    return batch * -(-row.vector * row.late_bytes // REGISTER_BYTES)
 
 
-def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
-    most = MOST_CUT if row.is_cut else MOST_BATCH
+def _in_registers(row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
+    most = MAX_CUT if row.is_cut else MAX_BATCH
     for sharing in clusters_of(row, device):
         mine = -(-row.accesses // sharing)
         fewest = -(-mine // device.max_threads_per_block)
-        for batch in batches_of(mine, fewest, min(most, mine)):
+        for batch in candidate_batches(mine, fewest, min(most, mine)):
             threads = threads_for(mine, batch)
             # With a larger batch and the same threads, some accesses would be idle for every thread.
             if threads > device.max_threads_per_block or -(-mine // threads) < batch:
                 continue
             expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
-            if needed > most_registers(threads, device):
+            if needed > max_registers(threads, device):
                 continue
             late = _late_registers(row, batch)
-            for more in (0, late) if late and needed + late <= most_registers(threads, device) else (0,):
+            for more in (0, late) if late and needed + late <= max_registers(threads, device) else (0,):
                 registers = expected + more
                 found = RowMapping(
-                    threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, registers, early=more > 0
+                    threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, registers, load_all_first=more > 0
                 )
                 for rows in _rows_of_block(row, threads, sharing):
                     resident = resident_blocks(threads * rows, registers, device)
@@ -281,18 +285,18 @@ def _in_registers(row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass:
                         yield found._replace(rows=rows, resident=resident)
 
 
-def _rows_of_block(row: RowWork, threads: int, sharing: int) -> list[int]:
+def _rows_of_block(row: RowSpace, threads: int, sharing: int) -> list[int]:
     """How many rows a block may have: several where each stays within a warp, so that no barrier holds up all of them."""
     if threads > WARP or sharing > 1:
         return [1]
-    return [n for n in (block // threads for block in BLOCKS_OF_ROWS) if n <= row.side_by_side] or [1]
+    return [n for n in (block // threads for block in BLOCKS_OF_ROWS) if n <= row.max_rows_per_block] or [1]
 
 
-def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
+def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
     expected, needed = _registers(row, 1, True, one_pass, in_shared=True)
     for sharing in clusters_of(row, device):
         mine = -(-row.accesses // sharing)
-        for batch in range(2, MOST_BATCH + 1):
+        for batch in range(2, MAX_BATCH + 1):
             threads = -(-mine // (batch * WARP)) * WARP
             if -(-mine // threads) < batch:
                 continue
@@ -302,31 +306,31 @@ def _in_shared(row: RowWork, device: DeviceInfo, one_pass: bool) -> Iterator[Row
             resident = resident_blocks(threads, expected, device, held)
             if row.is_misaligned:
                 # It is compiled for so many.
-                resident = min(resident, bounded_blocks(threads, expected))
-            if resident and needed <= most_registers(threads, device):
+                resident = min(resident, launch_bounds_blocks(threads, expected))
+            if resident and needed <= max_registers(threads, device):
                 yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
 
 
 def _groups(
-    row: RowWork, device: DeviceInfo, inputs_only: bool, one_pass: bool, *, in_shared: bool
+    row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass: bool, *, in_shared: bool
 ) -> Iterator[RowMapping]:
-    most = MOST_PIECES if in_shared else MOST_CUT if row.is_cut else MOST_BATCH
+    most = MAX_PIECES if in_shared else MAX_CUT if row.is_cut else MAX_BATCH
     for threads in (n for n in GROUP_THREADS if n <= device.max_threads_per_block):
-        for batch, sharing in spreads_of(row.accesses, threads, LEAST_PIECES if in_shared else 1, most):
+        for batch, sharing in candidate_block_splits(row.accesses, threads, MIN_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
             needed += OF_GROUP
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-            if needed > most_registers(threads, device) or held > device.shared_per_block_optin:
+            if needed > max_registers(threads, device) or held > device.shared_per_block_optin:
                 break
             # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
             room = resident_blocks(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
-            resident = min(room, MOST_RESIDENT, resident_blocks(threads, needed, device, held))
+            resident = min(room, MAX_RESIDENT, resident_blocks(threads, needed, device, held))
             groups = resident * device.sm_count // sharing
             if groups:
                 yield RowMapping(threads, batch, sharing, 1, groups, in_shared, inputs_only, one_pass, resident, needed)
 
 
-def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:
+def clusters_of(row: RowSpace, device: DeviceInfo) -> Iterator[int]:
     """Blocks that may share a row."""
     for sharing in CLUSTERS:
         if sharing > 1 and (device.clusters(sharing) < 1 or row.accesses < 2 * WARP * sharing):
@@ -334,15 +338,15 @@ def clusters_of(row: RowWork, device: DeviceInfo) -> Iterator[int]:
         yield sharing
 
 
-def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
+def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
     """The mapping that parameters say."""
     in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
-    expected += _late_registers(row, params.batch) if params.early else 0
+    expected += _late_registers(row, params.batch) if params.load_all_first else 0
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
     resident = resident_blocks(params.threads * params.rows, expected, device, held)
     if in_shared and row.is_misaligned:
-        resident = min(resident, bounded_blocks(params.threads, expected))
+        resident = min(resident, launch_bounds_blocks(params.threads, expected))
     return RowMapping(
         params.threads,
         params.batch,
@@ -354,5 +358,5 @@ def mapping_of(row: RowWork, params: InnerPersistentParams, device: DeviceInfo) 
         params.one_pass,
         max(1, resident) if groups is None else groups.resident,
         expected,
-        params.early,
+        params.load_all_first,
     )

@@ -25,7 +25,7 @@ from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
 from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
-from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
+from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_mappings import EDGES, EVEN_EDGES
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
@@ -59,18 +59,18 @@ ROW_BLOCKS = (32, 128, 256)
 """Threads of a block of several rows."""
 CLUSTERS = (2, 4, 8, 16)
 """Blocks of a cluster."""
-MOST_RUN = 1024
+MAX_RUN = 1024
 """Bytes of a row of a block of columns."""
-MOST_SHARING = 6
+MAX_SHARING = 6
 """Blocks of an SM that share scans."""
-MOST_EXPLAINED = 5
+MAX_EXPLAINED = 5
 """Mappings that `explain` shows."""
-MOST_REMEMBERED = 1024
+MAX_REMEMBERED = 1024
 """Scans whose mappings are kept."""
 
 
 @record
-class ScanWork:
+class ScanSpace:
     """What is the same for all mappings of a scan segment.
 
     inner       the scanned dim is the fastest
@@ -111,38 +111,38 @@ class ScanMapping(NamedTuple):
     """See the head of this module. `resident` blocks fit on an SM."""
 
     along: int
-    beside: int
+    across: int
     batch: int
     vector: int
     sharing: int = 1
-    ahead: bool = False
+    prefetch: bool = False
     resident: int = 1
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.along * self.beside
+        return self.along * self.across
 
 
-def steps_of(scan: ScanWork, m: ScanMapping) -> int:
+def steps_of(scan: ScanSpace, m: ScanMapping) -> int:
     """How often threads meet."""
     along = ceil_div(scan.length, m.vector) if scan.inner else scan.length
     return max(1, ceil_div(along, m.along * m.batch * m.sharing))
 
 
-def blocks_of(scan: ScanWork, m: ScanMapping) -> int:
+def scan_blocks(scan: ScanSpace, m: ScanMapping) -> int:
     """Of the grid."""
     units = scan.kept if scan.inner else ceil_div(scan.kept, m.vector)
-    return max(1, ceil_div(units, m.beside)) * m.sharing
+    return max(1, ceil_div(units, m.across)) * m.sharing
 
 
-def scan_mappings(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
+def scan_mappings(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     """All mappings that fit on the device, one at least: where a thread has too few registers for any, the one that spills
     least."""
     shapes = [m for shape in _shapes(scan, device) for m in _shared(scan, shape, device)]
     none = True
     for m in shapes:
-        for found in (m, m._replace(ahead=True)) if steps_of(scan, m) > 2 else (m,):
+        for found in (m, m._replace(prefetch=True)) if steps_of(scan, m) > 2 else (m,):
             resident = _resident(scan, found, device)
             if resident:
                 yield found._replace(resident=resident)
@@ -151,11 +151,11 @@ def scan_mappings(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
         yield min(shapes, key=lambda m: (_registers(scan, m), m.threads))
 
 
-def _shapes(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
+def _shapes(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     return _rows(scan, device) if scan.inner else _columns(scan, device)
 
 
-def _rows(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
+def _rows(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     """Rows in one step by as many threads as it takes, or by some number of threads in several."""
     accesses = ceil_div(scan.length, scan.vector)
     for batch in ROW_BATCHES:
@@ -176,12 +176,12 @@ def _rows(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
                 yield ScanMapping(threads, 1, batch, scan.vector)
 
 
-def _columns(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
+def _columns(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     """Columns side by side as wide as what memory reads as one, and threads along them as far as they have rows."""
     most = power_of_two(scan.length)
     blocks = [n for n in THREADS if n <= device.max_threads_per_block]
     for vector in sorted({scan.vector, max(1, scan.vector // 2)}):
-        widest = min(power_of_two(ceil_div(scan.kept, vector)), ceil_div(MOST_RUN, vector * scan.narrowest), blocks[-1])
+        widest = min(power_of_two(ceil_div(scan.kept, vector)), ceil_div(MAX_RUN, vector * scan.narrowest), blocks[-1])
         beside = power_of_two(min(widest, ceil_div(BURST_BYTES, vector * scan.narrowest)))
         while beside <= widest:
             for along in sorted({min(n // beside, most) for n in blocks if n >= beside}):
@@ -191,21 +191,21 @@ def _columns(scan: ScanWork, device: DeviceInfo) -> Iterator[ScanMapping]:
             beside *= 2
 
 
-def _shared(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> Iterator[ScanMapping]:
+def _shared(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Iterator[ScanMapping]:
     """The same by one block, or by clusters where blocks leave SMs idle."""
     yield m
     most = scan.kept if scan.inner else ceil_div(scan.kept * scan.narrowest, BURST_BYTES)
     if 2 * most > 3 * device.sm_count or steps_of(scan, m) == 1 or m.along == 1:
         return
-    blocks = blocks_of(scan, m)
-    fitting = [n for n in CLUSTERS if device.clusters(n) and blocks * n <= MOST_SHARING * device.sm_count]
+    blocks = scan_blocks(scan, m)
+    fitting = [n for n in CLUSTERS if device.clusters(n) and blocks * n <= MAX_SHARING * device.sm_count]
     for sharing in fitting:
         # Half of the SMs have a block, or more of them than with less.
         if 2 * blocks * sharing >= device.sm_count or sharing == fitting[-1]:
             yield m._replace(sharing=sharing)
 
 
-def _registers(scan: ScanWork, m: ScanMapping) -> int:
+def _registers(scan: ScanSpace, m: ScanMapping) -> int:
     """Of a thread."""
     words = max(1, scan.itemsize // REGISTER_BYTES)
     elements = m.batch * m.vector
@@ -219,20 +219,20 @@ def _registers(scan: ScanWork, m: ScanMapping) -> int:
         held = COLUMN_REGISTERS + (elements * scan.live + TOTAL_REGISTERS * m.vector) * words
     # The rows of columns lie apart: each load has an address of its own.
     ahead = ceil_div(elements * scan.loaded, REGISTER_BYTES) * (1 if scan.inner else 2)
-    return held + (ahead if m.ahead else 0)
+    return held + (ahead if m.prefetch else 0)
 
 
-def _resident(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> int:
+def _resident(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers, or the code would be too long."""
-    registers = granted_registers(_registers(scan, m))
+    registers = allocated_registers(_registers(scan, m))
     # Some kernels take an eighth more than is estimated.
     is_long = m.batch > 1 and m.batch * m.vector * TESTED > scan.most
-    if is_long or 8 * registers > 7 * most_registers(m.threads, device):
+    if is_long or 8 * registers > 7 * max_registers(m.threads, device):
         return 0
     return resident_blocks(m.threads, registers, device)
 
 
-def _exchange(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> tuple[float, float]:
+def _exchange(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> tuple[float, float]:
     """(instructions of a thread, cycles) of the exchange of one scan's totals in a step."""
     if m.along == 1:
         return 0.0, 0.0
@@ -240,7 +240,7 @@ def _exchange(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> tuple[float
         device.latencies.shuffle_ns / 1e3 / device.cycle,
         device.latencies.shared_ns / 1e3 / device.cycle,
     )
-    stride = 1 if scan.inner else m.beside
+    stride = 1 if scan.inner else m.across
     totals = m.batch if scan.inner else m.vector
     lanes = min(m.along, max(1, WARP // stride))
     instructions, latency = 0.0, 0.0
@@ -262,9 +262,9 @@ def _exchange(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> tuple[float
     return instructions, latency
 
 
-def work_of(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> Work:
+def scan_work_of(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    steps, blocks = steps_of(scan, m), blocks_of(scan, m)
+    steps, blocks = steps_of(scan, m), scan_blocks(scan, m)
     elements = m.batch * m.vector
     words = max(1, scan.itemsize // REGISTER_BYTES)
     exchanged, waited = _exchange(scan, m, device)
@@ -283,40 +283,40 @@ def work_of(scan: ScanWork, m: ScanMapping, device: DeviceInfo) -> Work:
     if m.sharing > 1:
         exchange = scan.scans * device.cluster_exchange(m.sharing)
         start = device.cluster_start
-    if m.ahead:
+    if m.prefetch:
         start += read
         latency = max(latency, device.first_to_last - exchange)
     else:
         latency += read
     moved = scan.kept * scan.length * scan.moved / blocks / steps
     if not scan.inner:
-        run = m.beside * m.vector * scan.narrowest
+        run = m.across * m.vector * scan.narrowest
         moved *= 1.0 + (EDGES if scan.is_apart else EVEN_EDGES) * BURST_BYTES / run
     return Work(
         blocks=blocks,
         resident=m.resident,
         cluster=m.sharing,
-        trips=steps,
+        iterations=steps,
         warps=ceil_div(m.threads, WARP),
         moved=moved,
         cached=0.0,
         instructions=instructions,
-        lines=m.batch * scan.arguments * max(1.0, WARP / (m.along if scan.inner else m.beside)) * LOOKUP,
+        lines=m.batch * scan.arguments * max(1.0, WARP / (m.along if scan.inner else m.across)) * LOOKUP,
         latency=latency,
         exchange=exchange,
-        ending=latencies.dram_ns / 1e3,
+        epilogue_us=latencies.dram_ns / 1e3,
         start=start,
     )
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanMapping], ...]:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def ranked_scans(scan: ScanSpace, device: DeviceInfo) -> tuple[tuple[float, ScanMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
 
     Of those that take about as long it is one of fewest blocks that share a scan; of columns that loads ahead, since the
     compiler does not have many tested loads on their way at once; whose threads all have work, with the longest runs of memory.
     """
-    times = sorted((total_time(work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
+    times = sorted((total_time(scan_work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
     limit = close_to(times[0][0], device)
 
     def preference(timed: tuple[float, ScanMapping]) -> tuple[object, ...]:
@@ -325,9 +325,9 @@ def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanM
         idle = steps_of(scan, m) * m.along * m.batch * m.sharing - along if scan.inner else 0
         return (
             m.sharing,
-            m.ahead is scan.inner,
+            m.prefetch is scan.inner,
             idle,
-            -m.vector * (m.along if scan.inner else m.beside),
+            -m.vector * (m.along if scan.inner else m.across),
             -m.threads,
             -m.batch,
             m,
@@ -338,22 +338,22 @@ def ranked_scans(scan: ScanWork, device: DeviceInfo) -> tuple[tuple[float, ScanM
 
 
 @searched
-def best_scan(scan: ScanWork, device: DeviceInfo) -> tuple[float, ScanMapping]:
+def best_scan(scan: ScanSpace, device: DeviceInfo) -> tuple[float, ScanMapping]:
     """The first of `ranked_scans`."""
     return ranked_scans(scan, device)[0]
 
 
-def scan_reasons(scan: ScanWork, device: DeviceInfo) -> Iterator[str]:
+def scan_reasons(scan: ScanSpace, device: DeviceInfo) -> Iterator[str]:
     """Why a mapping is proposed: the first of all, with their times by part."""
     yield f"{scan.kept} scans of {scan.length} elements, in accesses of {scan.vector}"
-    for _, m in ranked_scans(scan, device)[:MOST_EXPLAINED]:
-        yield f"{_words(scan, m)}: {estimate(work_of(scan, m, device), device)}"
+    for _, m in ranked_scans(scan, device)[:MAX_EXPLAINED]:
+        yield f"{_words(scan, m)}: {estimate(scan_work_of(scan, m, device), device)}"
 
 
-def _words(scan: ScanWork, m: ScanMapping) -> str:
+def _words(scan: ScanSpace, m: ScanMapping) -> str:
     """A mapping in words."""
     what = "row" if scan.inner else "column"
-    words = [f"{m.along} threads a {what} with {m.batch} accesses of {m.vector} each", f"{m.beside} beside"]
+    words = [f"{m.along} threads a {what} with {m.batch} accesses of {m.vector} each", f"{m.across} beside"]
     words += [f"a cluster of {m.sharing} blocks"] if m.sharing > 1 else []
-    words += ["loads ahead"] if m.ahead else []
+    words += ["loads ahead"] if m.prefetch else []
     return ", ".join(words)

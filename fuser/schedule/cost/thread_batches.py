@@ -13,7 +13,7 @@ def threads_for(accesses: int, batch: int) -> int:
     return 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
 
 
-def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
+def candidate_batches(accesses: int, fewest: int, most: int) -> Iterator[int]:
     """Candidate numbers of accesses per thread, from `fewest` to `most`, without those that only leave threads idle."""
     batch = fewest
     while batch <= most:
@@ -25,7 +25,7 @@ def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
         batch = -(-accesses // fewer)
 
 
-def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
+def candidate_block_splits(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
     """(accesses per thread, blocks per row) for blocks of `threads`: `fewest` to `most` accesses, at least two blocks, each
     candidate with fewer blocks than the one before it (as many blocks with more accesses would leave threads idle)."""
     batch = fewest

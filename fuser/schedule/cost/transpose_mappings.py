@@ -17,8 +17,8 @@ from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR
 from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
 from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
-from fuser.schedule.cost.occupancy import granted_registers, most_registers, resident_blocks
-from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK, MOST_EXPLAINED, MOST_REMEMBERED
+from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
+from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK, MAX_EXPLAINED, MAX_REMEMBERED
 from fuser.schedule.cost.pointwise_work import (
     ACCESS,
     BLOCK_CYCLES,
@@ -31,7 +31,7 @@ from fuser.schedule.cost.pointwise_work import (
     STORED,
     THREAD,
     UNALIGNED,
-    Stream,
+    AccessPattern,
     touched_pieces,
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
@@ -40,14 +40,14 @@ THREADS = (64, 128, 256, 512)
 """Of a block."""
 TILES = (16, 32, 64, 128, 256)
 """Elements of a tile along a run."""
-MOST_ACCESSES = 16
+MAX_ACCESSES = 16
 """Of a thread to one argument: more take registers."""
 TURNED = 3.0
 """Instructions for an element that passes through shared memory."""
 M, N = 0, 1
 
 
-class TransposeWork(NamedTuple):
+class TransposeProblem(NamedTuple):
     """What is the same for all tiles. Spans of streams are those along M and N.
 
     lengths     elements of the runs M and N
@@ -61,8 +61,8 @@ class TransposeWork(NamedTuple):
     lengths: tuple[int, int]
     batch: int
     vectors: tuple[tuple[int, int], ...]
-    staged: tuple[Stream, ...]
-    others: tuple[Stream, ...]
+    staged: tuple[AccessPattern, ...]
+    others: tuple[AccessPattern, ...]
     read: int
     written: int
     computed: int
@@ -82,12 +82,12 @@ class TransposeMapping(NamedTuple):
         return self.tile[M] * self.tile[N]
 
 
-def shared_bytes(work: TransposeWork, m: TransposeMapping) -> int:
+def shared_bytes(work: TransposeProblem, m: TransposeMapping) -> int:
     """Of a block."""
     return m.elements * sum(s.itemsize for s in work.staged)
 
 
-def transpose_mappings(work: TransposeWork, device: DeviceInfo) -> Iterator[TransposeMapping]:
+def transpose_mappings(work: TransposeProblem, device: DeviceInfo) -> Iterator[TransposeMapping]:
     """All tiles that fit on the device, of lines that a warp can have side by side."""
     for vectors in work.vectors:
         sides = [list(_tile_sides(work, vectors, k)) for k in (M, N)]
@@ -97,17 +97,17 @@ def transpose_mappings(work: TransposeWork, device: DeviceInfo) -> Iterator[Tran
                 # A tile of fewer accesses than the smallest block has a thread for each.
                 found = found._replace(threads=min(threads, m * n // max(vectors))) if threads == THREADS[0] else found
                 is_shared = shared_bytes(work, found) <= device.shared_per_block
-                has_few = m * n <= MOST_ACCESSES * found.threads * min(vectors)
+                has_few = m * n <= MAX_ACCESSES * found.threads * min(vectors)
                 if (
                     is_shared
                     and has_few
                     and found.threads * max(vectors) <= m * n
-                    and resident_tiles(work, found, device)
+                    and transpose_resident_blocks(work, found, device)
                 ):
                     yield found
 
 
-def _tile_sides(work: TransposeWork, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:
+def _tile_sides(work: TransposeProblem, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:
     """Lengths of a tile along a run, and threads side by side: a line, or as many as a warp has."""
     vector = vectors[k]
     side = work.others if k else work.staged
@@ -121,17 +121,17 @@ def _tile_sides(work: TransposeWork, vectors: tuple[int, int], k: int) -> Iterat
                 yield tile, lanes
 
 
-def resident_tiles(work: TransposeWork, m: TransposeMapping, device: DeviceInfo) -> int:
+def transpose_resident_blocks(work: TransposeProblem, m: TransposeMapping, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers."""
     loaded = sum(s.itemsize for s in (*work.staged, *work.others) if not s.is_stored) * m.elements / m.threads
     registers = OWN_REGISTERS + math.ceil(HELD * loaded / REGISTER_BYTES)
-    if granted_registers(registers) > most_registers(m.threads, device):
+    if allocated_registers(registers) > max_registers(m.threads, device):
         return 0
     reserved = device.shared_per_sm - device.shared_per_block_optin
     return resident_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
 
 
-def _shared_cycles(s: Stream, m: TransposeMapping) -> float:
+def _shared_cycles(s: AccessPattern, m: TransposeMapping) -> float:
     """Of an SM for an element of all threads of a warp: whole accesses of rows one way, by element across rows the other.
 
     Rows hold their accesses in an order of their own (`ScheduleBuilder.swizzle`): as many rows as they have accesses, or as
@@ -144,7 +144,7 @@ def _shared_cycles(s: Stream, m: TransposeMapping) -> float:
     return 1.0 / vector + max(1.0, m.lanes[1 - row] / apart)
 
 
-def transpose_work_of(work: TransposeWork, m: TransposeMapping, resident: int, device: DeviceInfo) -> Work:
+def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     each = m.elements / m.threads
     instructions, lines, loaded, fetched, moved = THREAD, 0.0, 0.0, 0.0, 0.0
@@ -183,7 +183,7 @@ def transpose_work_of(work: TransposeWork, m: TransposeMapping, resident: int, d
         blocks=blocks,
         resident=resident,
         cluster=1,
-        trips=1,
+        iterations=1,
         warps=ceil_div(m.threads, WARP),
         moved=share,
         cached=max(0.0, fetched - share / 2),
@@ -191,12 +191,12 @@ def transpose_work_of(work: TransposeWork, m: TransposeMapping, resident: int, d
         lines=lines,
         latency=busy * device.cycle + (waited + latencies.shared_ns) / 1e3,
         exchange=device.block_exchange * BLOCK_EXCHANGE,
-        ending=BLOCK_CYCLES * device.cycle,
+        epilogue_us=BLOCK_CYCLES * device.cycle,
     )
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def ranked_transposes(work: TransposeWork, device: DeviceInfo) -> tuple[tuple[float, TransposeMapping], ...]:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def ranked_transposes(work: TransposeProblem, device: DeviceInfo) -> tuple[tuple[float, TransposeMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest. None: no tile
     fits."""
     ranked = sorted((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
@@ -213,19 +213,19 @@ def ranked_transposes(work: TransposeWork, device: DeviceInfo) -> tuple[tuple[fl
 
 
 @searched
-def best_transpose(work: TransposeWork, device: DeviceInfo) -> tuple[float, TransposeMapping] | None:
+def best_transpose(work: TransposeProblem, device: DeviceInfo) -> tuple[float, TransposeMapping] | None:
     """The first of `ranked_transposes`."""
     return next(iter(ranked_transposes(work, device)), None)
 
 
-def _work_of(work: TransposeWork, m: TransposeMapping, device: DeviceInfo) -> Work:
-    return transpose_work_of(work, m, resident_tiles(work, m, device), device)
+def _work_of(work: TransposeProblem, m: TransposeMapping, device: DeviceInfo) -> Work:
+    return transpose_work_of(work, m, transpose_resident_blocks(work, m, device), device)
 
 
-def transpose_reasons(work: TransposeWork, device: DeviceInfo) -> tuple[str, ...]:
+def transpose_reasons(work: TransposeProblem, device: DeviceInfo) -> tuple[str, ...]:
     """Why a mapping is proposed: the first of all, with their times by part."""
     return tuple(
         f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
         f"{shared_bytes(work, m)} bytes of shared memory: {estimate(_work_of(work, m, device), device)}"
-        for _, m in ranked_transposes(work, device)[:MOST_EXPLAINED]
+        for _, m in ranked_transposes(work, device)[:MAX_EXPLAINED]
     )

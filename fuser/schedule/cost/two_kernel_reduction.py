@@ -38,16 +38,16 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.analysis.rows import find_rows
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.reduction_mappings import MOST_REMEMBERED, best_reduction
-from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, rounded, rounded_up
-from fuser.schedule.cost.row_mappings import RowMapping, mapping_of, work_of
-from fuser.schedule.cost.row_work import RowWork, row_work
+from fuser.schedule.cost.reduction_mappings import MAX_REMEMBERED, best_reduction
+from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_digits, round_up_length
+from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
+from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
@@ -86,7 +86,7 @@ class StridedRows:
 
 
 @record
-class Times:
+class TwoKernelTimes:
     """Microseconds of one kernel and of two steps, and the kernels of these; without the launch of a first one."""
 
     one: float
@@ -130,9 +130,9 @@ def compare_times(
     parts: StridedRows,
     inputs: SegmentInputs,
     device: DeviceInfo,
-) -> Times | None:
+) -> TwoKernelTimes | None:
     """What should be chosen by; None if two steps would move as much."""
-    levels = len(set(stage_levels(unscheduled(segment)).values()))
+    levels = len(set(stage_levels(empty_schedule(segment)).values()))
     # Of chained reductions each stage is a pass.
     passes = levels if isinstance(params, ReductionParams) else 1
     if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
@@ -143,15 +143,15 @@ def compare_times(
     else:
         rows = find_rows(segment, inputs)
         assert not isinstance(rows, Refused)
-        row = row_work(segment, rows)
-        one = _kept_rows_time(row, mapping_of(row, params, device), parts.spread, device)
+        row = row_space(segment, rows)
+        one = _kept_rows_time(row, row_mapping_of(row, params, device), parts.spread, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
     launch = device.launch_behind
     both = (levels - is_written) * (_columns_time(parts, device) + _latency(device))
     last = (parts.read + parts.written) / rate + _latency(device) if is_written else 0.0
     steps = both + last + (kernels - 1) * launch
-    return Times(one, steps, kernels)
+    return TwoKernelTimes(one, steps, kernels)
 
 
 @memoized
@@ -216,10 +216,10 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _kept_rows_time(row: RowWork, m: RowMapping, spread: float, device: DeviceInfo) -> float:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _kept_rows_time(row: RowSpace, m: RowMapping, spread: float, device: DeviceInfo) -> float:
     """Of a kernel that keeps its rows on chip, by the bursts that it moves."""
-    work = work_of(row, m, device)
+    work = row_work_of(row, m, device)
     work = work._replace(moved=work.moved * spread)
     return total_time(work, device) - device.launch
 
@@ -234,8 +234,8 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
     size = max(1, parts.read // (parts.columns * parts.rows))
     columns = ReductionSpace(
         inner=False,
-        kept=rounded_up(parts.columns),
-        reduced=rounded(parts.rows, OF_ROWS),
+        kept=round_up_length(parts.columns),
+        reduced=round_to_digits(parts.rows, OF_ROWS),
         run=1,
         runs=1,
         vector=parts.vector,

@@ -51,11 +51,11 @@ from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.tuning_candidates import with_neighbours
 
-MOST_BLOCKS = 8192
+MAX_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
 STREAMED_BLOCKS = 2048
 """Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
-TRIPS = 4
+ITERATIONS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
 FEW_BLOCKS = (4, 32, 64, 128, 256, 1024)
 """Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
@@ -126,8 +126,8 @@ class ChainedReductionScheduler:
             if is_long:
                 return Refused("several blocks share a result of a row")
             rows = replace(rows, grid_reduce=1)
-        is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
-        blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
+        is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= ITERATIONS * STREAMED_BLOCKS
+        blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
         reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
         bounds: tuple[tuple[str, int, int, int], ...] = ()
@@ -151,8 +151,8 @@ class ChainedReductionScheduler:
                 builder = schedule_in_registers(segment, params.rows, params.blocks)
             case ReductionParams():
                 builder = schedule_reduction(segment, params.rows, params.blocks)
-        for tensor, dim, low, high in params.bounds:
-            builder.ask_extent_within(tensor, dim, low, high)
+        for tensor, dim, low, high in params.extent_ranges:
+            builder.require_extent_range(tensor, dim, low, high)
         return builder
 
 
@@ -215,10 +215,10 @@ def _needs_rows_again(segment: Fusion) -> bool:
 @memoized
 def _rows_of(segment: Fusion) -> Fusion:
     """What the segment computes of each row by itself."""
-    return head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
+    return before_chained_reductions(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
 
 
-def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:
+def before_chained_reductions(segment: Fusion, chained: Collection[Expr]) -> Fusion:
     """The segment without its chained reductions and what follows them: what those reduce is an output."""
     last = set(chained)
     late = set(_after(segment, chained))

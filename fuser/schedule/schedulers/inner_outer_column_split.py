@@ -17,12 +17,12 @@ from __future__ import annotations
 from fuser.ir.fusion.fusion import Pointwise, tensor_outputs
 from fuser.ir.ops.enums import CacheOp, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster, RowsOfBlocks
+from fuser.schedule.params import ClusterSplit, ColumnSplit, InnerOuterParams, RowSplit
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
-MOST_HELD = 4
+MAX_HELD = 4
 """Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
 
 
@@ -36,19 +36,19 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
-        assert not isinstance(p.split, RowsOfBlocks)
+        assert not isinstance(p.split, RowSplit)
         self.blocks, self.sharing = (
-            (p.split.rows, p.split.columns) if isinstance(p.split, OneCluster) else (1, p.split.blocks)
+            (p.split.rows, p.split.columns) if isinstance(p.split, ClusterSplit) else (1, p.split.blocks)
         )
         self.again: set[str] = set()
         b = self.builder
-        for tensor, dim, low, high in p.bounds:
-            b.ask_extent_within(tensor, dim, low, high)
-        b.ask_blocks_per_sm(1)
+        for tensor, dim, low, high in p.extent_ranges:
+            b.require_extent_range(tensor, dim, low, high)
+        b.require_blocks_per_sm(1)
         late, copies, _ = self.place_values(p.in_shared)
-        if p.in_shared and p.rows > MOST_HELD:
+        if p.in_shared and p.rows > MAX_HELD:
             self._read_again(copies, late)
-        if isinstance(p.split, ColumnsOfBlocks):
+        if isinstance(p.split, ColumnSplit):
             self._evict_last(copies)
         row, column = self.reductions()
         reference = row[0]
@@ -59,13 +59,13 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference)
-        if isinstance(p.split, OneCluster):
+        if isinstance(p.split, ClusterSplit):
             b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values())
         loaded = self.held_copies({n: c for n, c in copies.items() if n not in self.again}) - late
-        within = 1 + (self.blocks > 1) + (p.side_by_side > 1)
+        within = 1 + (self.blocks > 1) + (p.rows_per_block > 1)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
         rows = self.rowwise(loaded)
         if rows:
@@ -105,8 +105,8 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         # O -> O/(G*Z*U), [G,] [Z,] [U]
         types: dict[int, ParallelType] = {}
         at = 1
-        of_rows = ((self.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
-        left = self.blocks * p.side_by_side * p.rows
+        of_rows = ((self.blocks, ParallelType.grid_x), (p.rows_per_block, ParallelType.block_y), (p.rows, None))
+        left = self.blocks * p.rows_per_block * p.rows
         for count, parallel_type in of_rows:
             if count > 1:
                 b.split(name, at - 1, left)

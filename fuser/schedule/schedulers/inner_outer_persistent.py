@@ -23,26 +23,31 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.analysis.inner_outer import inner_outer_of, row_orientations
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.inner_outer import classify_reductions, row_orientations
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.estimate import close_to
-from fuser.schedule.cost.gradient_mappings import CLUSTER, SUMS, GradientMapping, columns_of_block
-from fuser.schedule.cost.gradient_space import Gradient, find_gradient, kept_sizes, sum_registers
-from fuser.schedule.cost.gradient_work import gradient_of_rank, gradient_reasons, many_rows, two_kernels_time
+from fuser.schedule.cost.inner_outer_mappings import CLUSTER, SUMS, InnerOuterMapping, columns_of_block
+from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, kept_sizes, sum_registers
+from fuser.schedule.cost.inner_outer_work import (
+    gradient_of_rank,
+    inner_outer_reasons,
+    saturating_rows,
+    two_kernels_time,
+)
 from fuser.schedule.params import (
-    ColumnsOfBlocks,
+    ClusterSplit,
+    ColumnSplit,
     InnerOuterParams,
-    OneCluster,
     Params,
     ParamsClass,
-    RowsOfBlocks,
+    RowSplit,
 )
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
 from fuser.schedule.schedulers.inner_outer_row_split import RowSplitSchedule
-from fuser.schedule.tuning_candidates import beside_the_first
+from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
 class InnerOuterPersistentScheduler:
@@ -63,7 +68,7 @@ class InnerOuterPersistentScheduler:
         graph = resolving_graph(segment)
         choices = row_orientations(segment, graph)
         if not choices:
-            refused = inner_outer_of(segment, graph, first=True)
+            refused = classify_reductions(segment, graph, first=True)
             assert isinstance(refused, Refused)
             return refused
         if len(choices) == 1:
@@ -78,22 +83,22 @@ class InnerOuterPersistentScheduler:
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return beside_the_first(p for p in _proposals(segment, inputs, device) if not isinstance(p, Refused))
+        return with_difference_reasons(p for p in _proposals(segment, inputs, device) if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
-        schedule = RowSplitSchedule if isinstance(params.split, RowsOfBlocks) else ColumnSplitSchedule
+        schedule = RowSplitSchedule if isinstance(params.split, RowSplit) else ColumnSplitSchedule
         return schedule(segment, params.order, params.reference).schedule(params)
 
 
 def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[InnerOuterParams | Refused]:
     """Parameters of all mappings, the fastest first; then why there are no more."""
-    found = find_gradient(segment, inputs)
+    found = find_inner_outer(segment, inputs)
     if isinstance(found, Refused):
         yield found
         return
-    space = replace(found.space, rows=min(found.space.rows, many_rows(found.space, device)))
+    space = replace(found.space, rows=min(found.space.rows, saturating_rows(found.space, device)))
     apart = math.inf
     if can_split_rows_and_columns(segment) and device.launches_early:
         apart = two_kernels_time(space, device)
@@ -112,7 +117,7 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
 
 
 def params_of(
-    found: Gradient, m: GradientMapping, inputs: SegmentInputs, device: DeviceInfo
+    found: SizedInnerOuter, m: InnerOuterMapping, inputs: SegmentInputs, device: DeviceInfo
 ) -> InnerOuterParams | Refused:
     """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
     space, elements = found.space, m.threads * m.vector
@@ -122,15 +127,17 @@ def params_of(
         bounds = found.bounds(inputs, elements * m.batch, least=elements * (m.batch - 1) + 1)
         across = columns_of_block(space.length, m)
     else:
-        bounds = found.bounds(inputs, elements * m.batch * m.sharing, 0 if m.of_trip < space.rows else m.of_trip)
+        bounds = found.bounds(
+            inputs, elements * m.batch * m.sharing, 0 if m.rows_per_iteration < space.rows else m.rows_per_iteration
+        )
     if isinstance(bounds, Refused):
         return bounds
     split = (
-        OneCluster(m.blocks, m.sharing)
+        ClusterSplit(m.blocks, m.sharing)
         if m.exchange == CLUSTER
-        else RowsOfBlocks(m.blocks, m.resident)
+        else RowSplit(m.blocks, m.resident)
         if m.exchange == SUMS
-        else ColumnsOfBlocks(m.sharing)
+        else ColumnSplit(m.sharing)
     )
     return InnerOuterParams(
         found.order,
@@ -141,12 +148,12 @@ def params_of(
         m.batch,
         m.vector,
         found.vectorized if m.vector > 1 else (),
-        m.side_by_side,
+        m.rows_per_block,
         m.rows,
         m.prefetch,
         bounds,
         found.read if m.in_shared else (),
-        reasons=Reasons(lambda: gradient_reasons(as_told(space), device)),
+        reasons=Reasons(lambda: inner_outer_reasons(as_told(space), device)),
     )
 
 

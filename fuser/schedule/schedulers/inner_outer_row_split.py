@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
+from fuser.schedule.params import InnerOuterParams, RowSplit
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
-MOST_PARTIAL_SUM_UNROLL = 32
+MAX_PARTIAL_SUM_UNROLL = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 
 
@@ -34,15 +34,15 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
-        assert isinstance(p.split, RowsOfBlocks)
+        assert isinstance(p.split, RowSplit)
         self.blocks = p.split.blocks
         b = self.builder
         # Where the loops over rows begin and end in the reference.
-        self.trips = 1 + (p.side_by_side > 1)
+        self.trips = 1 + (p.rows_per_block > 1)
         self.within = self.trips + 1 + (p.rows > 1)
-        for tensor, dim, low, high in p.bounds:
-            b.ask_extent_within(tensor, dim, low, high)
-        b.ask_blocks_per_sm(p.split.per_sm)
+        for tensor, dim, low, high in p.extent_ranges:
+            b.require_extent_range(tensor, dim, low, high)
+        b.require_blocks_per_sm(p.split.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
         row, column = self.reductions()
         reference = row[0]
@@ -59,7 +59,7 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         others = [n for n in main if n not in b.siblings(reference)]
         b.transform_like(reference, others)
         types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
-        if p.side_by_side > 1:
+        if p.rows_per_block > 1:
             types[1] = ParallelType.block_z
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
@@ -83,11 +83,11 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         """O -> G, [Z,] O/(G*Z*U), [U]."""
         b, p = self.builder, self.params
         self.merge_rows(name)
-        together = p.side_by_side * p.rows
+        together = p.rows_per_block * p.rows
         b.split(name, 0, self.blocks * together)
         if together > 1:
             b.split(name, 1, together)
-        if p.side_by_side > 1 and p.rows > 1:
+        if p.rows_per_block > 1 and p.rows > 1:
             b.split(name, 2, p.rows)
         b.reorder(name, {0: self.trips})
 
@@ -126,15 +126,15 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         b.split(name, 0, p.across)
         b.split(name, 0, self.blocks)  # I/(tx*G), G, tx, the parts of G blocks
         b.split(name, 3, p.along)
-        if p.side_by_side > 1:
-            b.split(name, 3, p.side_by_side)
-        b.split(name, 3, partial_sum_unroll(self.blocks, p.along * p.side_by_side))
+        if p.rows_per_block > 1:
+            b.split(name, 3, p.rows_per_block)
+        b.split(name, 3, partial_sum_unroll(self.blocks, p.along * p.rows_per_block))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
         types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}
-        if p.side_by_side > 1:
+        if p.rows_per_block > 1:
             types[5] = ParallelType.block_z
-        types[5 + (p.side_by_side > 1)] = ParallelType.block_y
+        types[5 + (p.rows_per_block > 1)] = ParallelType.block_y
         for position, parallel_type in types.items():
             b.parallelize(name, position, parallel_type)
         b.parallelize_like(name, -1, rest)
@@ -144,4 +144,4 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
 def partial_sum_unroll(blocks: int, threads: int) -> int:
     """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few iterations, all nearly full."""
     each = -(-blocks // threads)
-    return -(-each // -(-each // MOST_PARTIAL_SUM_UNROLL))
+    return -(-each // -(-each // MAX_PARTIAL_SUM_UNROLL))

@@ -31,24 +31,24 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
-from fuser.schedule.cost.estimate import MOST_EXPLAINED, Work, close_to, estimate, least_times, total_time
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
+from fuser.schedule.cost.estimate import MAX_EXPLAINED, Work, close_to, estimate, least_times, total_time
 from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import (
     RowMapping,
-    group_mappings,
-    groups_of_any_rows,
-    groups_of_rows,
-    handed_out_mappings,
-    launched,
-    work_of,
+    block_group_mapping_for_rows,
+    block_group_mappings,
+    block_group_mappings_of_any_rows,
+    independent_block_mappings,
+    row_work_of,
+    work_for_rows,
 )
-from fuser.schedule.cost.row_work import RowWork, row_work
-from fuser.schedule.params import Aligned, CooperativeGroups, InnerPersistentParams, Params, ParamsClass
+from fuser.schedule.cost.row_space import RowSpace, row_space
+from fuser.schedule.params import Aligned, BlockGroups, InnerPersistentParams, Params, ParamsClass
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
-from fuser.schedule.tuning_candidates import beside_the_first
+from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
 class InnerPersistentScheduler:
@@ -62,7 +62,7 @@ class InnerPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(unscheduled(segment)).values())) < 2:
+        if len(set(stage_levels(empty_schedule(segment)).values())) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             persistent_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
@@ -70,22 +70,22 @@ class InnerPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        return _proposed(segment, inputs, device, may_group=True)
+        return _proposed(segment, inputs, device, may_use_block_groups=True)
 
     def propose_without_block_groups(
         self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Params | Refused:
         """The same without groups of the grid: a row in a block or a cluster."""
-        return _proposed(segment, inputs, device, may_group=False)
+        return _proposed(segment, inputs, device, may_use_block_groups=False)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        found = find_rows(segment, inputs, MOST_INSIDE)
+        found = find_rows(segment, inputs, MAX_INSIDE)
         if isinstance(found, Refused):
             return ()
-        asked = _asked(segment, found, device, may_group=True)
+        asked = _mapping_query(segment, found, device, may_use_block_groups=True)
         made = (_params(segment, found, asked, m, inputs, device) for _, m in _ranked(asked, device))
-        return beside_the_first(p for p in made if not isinstance(p, Refused))
+        return with_difference_reasons(p for p in made if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -93,53 +93,57 @@ class InnerPersistentScheduler:
         return schedule_rows(segment, params)
 
 
-MOST_SHAPES = 256
+MAX_SHAPES = 256
 """Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
 MOST_REMEMBERED = 1024
 """Numbers of rows of such shapes whose best mappings are kept."""
 
 
 @record
-class _Asked:
+class _MappingQuery:
     """Which mappings are asked for.
 
-    may_group, may_place   see `row_mappings`
-    may_place_groups       whether rows of groups may lie in shared memory
+    may_use_block_groups, may_use_shared   see `row_mappings`
+    may_use_shared_in_groups       whether rows of groups may lie in shared memory
     only_clusters          each row over a cluster, in registers, and all of them at once
     """
 
-    row: RowWork
-    may_group: bool
-    may_place: bool
-    may_place_groups: bool
+    row: RowSpace
+    may_use_block_groups: bool
+    may_use_shared: bool
+    may_use_shared_in_groups: bool
     only_clusters: bool
 
 
 def _proposed(
-    segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_group: bool
+    segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_use_block_groups: bool
 ) -> InnerPersistentParams | Refused:
-    found = find_rows(segment, inputs, MOST_INSIDE)
+    found = find_rows(segment, inputs, MAX_INSIDE)
     if isinstance(found, Refused):
         return found
-    asked = _asked(segment, found, device, may_group=may_group)
+    asked = _mapping_query(segment, found, device, may_use_block_groups=may_use_block_groups)
     best = _best(asked, device)
     if best is None:
         return Refused(f"no way to hold rows of {found.length} elements on chip")
     return _params(segment, found, asked, best, inputs, device)
 
 
-def _asked(segment: Fusion, found: Rows, device: DeviceInfo, *, may_group: bool) -> _Asked:
-    row = row_work(segment, found)
+def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block_groups: bool) -> _MappingQuery:
+    row = row_space(segment, found)
     if found.element_stride > 1:
         # Elements of other rows lie between those of a row, such as the channels of an image: accesses by element, all rows at
         # once, each over a cluster, so that what one leaves of a sector others take from a cache.
-        return _Asked(row, may_group=False, may_place=False, may_place_groups=False, only_clusters=True)
-    may_place = bool(found.shared_row_tensors(device))
+        return _MappingQuery(
+            row, may_use_block_groups=False, may_use_shared=False, may_use_shared_in_groups=False, only_clusters=True
+        )
+    may_use_shared = bool(found.shared_row_tensors(device))
     # Nothing tells a single row from what all rows would share: it has no loop over rows.
-    return _Asked(row, may_group, may_place, may_place and not found.is_single, only_clusters=False)
+    return _MappingQuery(
+        row, may_use_block_groups, may_use_shared, may_use_shared and not found.is_single, only_clusters=False
+    )
 
 
-def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
+def _best(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The mapping to propose; None if none fits."""
     found = _best_of_any_rows(asked, device)
     return None if found is None else _for_rows(asked, found, device)
@@ -147,21 +151,21 @@ def _best(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
 
 @searched
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _best_of_any_rows(asked: _Asked, device: DeviceInfo) -> RowMapping | None:
+def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The same as it is for any number of rows, see `_by_preference`.
 
     Of mappings that take about as long the one with most threads is proposed, two passes before one, whatever number of rows
     there is: many numbers share a kernel, and on an H200 it is the fastest of them more often than not.
     """
     rows = asked.row.rows
-    found = _by_preference(replace(asked, row=replace(asked.row, rows=asked.row.side_by_side)), device)
+    found = _by_preference(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
     times: dict[int, float] = {}
 
     def time(place: int) -> float:
         if place not in times:
             known = found[place]
             m = _for_rows(asked, known.mapping, device)
-            times[place] = math.inf if m is None else total_time(launched(known.work, m, rows), device)
+            times[place] = math.inf if m is None else total_time(work_for_rows(known.work, m, rows), device)
         return times[place]
 
     bounds = [
@@ -192,53 +196,55 @@ class _ForAnyRows(NamedTuple):
     other_of_row: float
 
 
-@lru_cache(maxsize=MOST_SHAPES)
-def _by_preference(asked: _Asked, device: DeviceInfo) -> list[_ForAnyRows]:
+@lru_cache(maxsize=MAX_SHAPES)
+def _by_preference(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
     """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
-    mappings = [*_handed_out_mappings(asked, device), *_groups(asked, device, any_rows=True)]
+    mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_ForAnyRows] = []
     for m in sorted(mappings, key=_preference):
-        work = work_of(asked.row, m, device)
+        work = row_work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
         found.append(_ForAnyRows(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
     return found
 
 
-def _for_rows(asked: _Asked, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
+def _for_rows(asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
     """A mapping for any number of rows as it is for these; None if it is none for so many."""
     if not _is_resident(asked, m, device):
         return None
-    return groups_of_rows(m, asked.row.rows, device) if m.groups else m
+    return block_group_mapping_for_rows(m, asked.row.rows, device) if m.groups else m
 
 
-def _handed_out_mappings(asked: _Asked, device: DeviceInfo) -> Iterator[RowMapping]:
+def _independent_block_mappings(asked: _MappingQuery, device: DeviceInfo) -> Iterator[RowMapping]:
     if asked.only_clusters and (asked.row.vector > 1 or asked.row.is_misaligned):
         return
-    yield from handed_out_mappings(asked.row, device, may_place=asked.may_place)
+    yield from independent_block_mappings(asked.row, device, may_use_shared=asked.may_use_shared)
 
 
-def _is_resident(asked: _Asked, m: RowMapping, device: DeviceInfo) -> bool:
+def _is_resident(asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> bool:
     """Whether all rows are there at once, if that is asked for."""
     return not asked.only_clusters or (m.sharing > 1 and asked.row.rows <= device.clusters(m.sharing))
 
 
-def _groups(asked: _Asked, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
-    find = groups_of_any_rows if any_rows else group_mappings
-    return find(asked.row, device, may_place=asked.may_place_groups) if asked.may_group else ()
+def _groups(asked: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
+    find = block_group_mappings_of_any_rows if any_rows else block_group_mappings
+    return find(asked.row, device, may_use_shared=asked.may_use_shared_in_groups) if asked.may_use_block_groups else ()
 
 
 def _preference(m: RowMapping) -> tuple[int, ...]:
     """The lesser is proposed, of mappings that take about as long."""
     # Blocks of a warp leave places of an SM empty; of more rows than fill those, a block ends with the last of its rows.
     resident_warps = m.resident * -(-m.threads * m.rows // WARP)
-    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.early, -resident_warps, m.rows
+    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.load_all_first, -resident_warps, m.rows
 
 
-def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
+def _ranked(asked: _MappingQuery, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
-    found = [*_handed_out_mappings(asked, device), *_groups(asked, device)]
-    times = [(total_time(work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)]
+    found = [*_independent_block_mappings(asked, device), *_groups(asked, device)]
+    times = [
+        (total_time(row_work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)
+    ]
     limit = close_to(min((time for time, _ in times), default=math.inf), device)
     best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
     rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
@@ -248,7 +254,7 @@ def _ranked(asked: _Asked, device: DeviceInfo) -> list[tuple[float, RowMapping]]
 def _params(
     segment: Fusion,
     found: Rows,
-    asked: _Asked,
+    asked: _MappingQuery,
     m: RowMapping,
     inputs: SegmentInputs,
     device: DeviceInfo,
@@ -279,21 +285,21 @@ def _params(
         in_shared,
         accesses.access,
         m.one_pass,
-        CooperativeGroups(m.groups, m.resident) if m.groups else None,
+        BlockGroups(m.groups, m.resident) if m.groups else None,
         m.resident if m.in_shared and is_cut else 0,
         tuple(n for n in in_shared if n in narrow) if is_cut else (),
-        m.early,
+        m.load_all_first,
         reasons=Reasons(lambda: _reasons(*as_told((length, asked, m)), device)),
     )
 
 
-def _reasons(length: int, asked: _Asked, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
+def _reasons(length: int, asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
     """What a mapping should take, beside what the fastest others should."""
     row = asked.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
     others = (other for _, other in _ranked(asked, device) if other != m)
-    for shown in (m, *islice(others, MOST_EXPLAINED - 1)):
-        yield f"{_words(shown)}: {estimate(work_of(row, shown, device), device)}"
+    for shown in (m, *islice(others, MAX_EXPLAINED - 1)):
+        yield f"{_words(shown)}: {estimate(row_work_of(row, shown, device), device)}"
 
 
 def _words(m: RowMapping) -> str:
@@ -303,11 +309,11 @@ def _words(m: RowMapping) -> str:
     rows = f", {m.rows} rows a block" if m.rows > 1 else ""
     passes = ", one pass" if m.one_pass else ""
     again = ", the rest computed again" if m.inputs_only else ""
-    first = ", all inputs read first" if m.early else ""
+    first = ", all inputs read first" if m.load_all_first else ""
     return (
         f"{m.threads} threads of {m.batch} accesses in {place}{share if m.sharing > 1 else rows}{passes}{again}{first}"
     )
 
 
-MOST_INSIDE = 4
+MAX_INSIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""

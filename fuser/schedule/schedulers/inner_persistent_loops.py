@@ -6,16 +6,16 @@ from fuser.ir.fusion.fusion import Fusion, tensor_outputs
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.analysis.rows import runs_of
-from fuser.schedule.analysis.stages import keep_stages, row_reductions
-from fuser.schedule.cost.persistent_bytes import late_copies, set_two_pass
+from fuser.schedule.analysis.rows import contiguous_runs
+from fuser.schedule.analysis.stages import recompute_cheap_values, row_reductions
+from fuser.schedule.cost.persistent_bytes import late_input_copies, set_two_pass
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.shared_rows import (
+    copy_rows_to_shared,
     inline_rows,
     pass_through_registers,
-    place_rows,
     unrolled,
     vectorize_rows,
 )
@@ -25,14 +25,14 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = ScheduleBuilder(segment)
-    for tensor, dim, low, high in params.bounds:
-        builder.ask_extent_within(tensor, dim, low, high)
+    for tensor, dim, low, high in params.extent_ranges:
+        builder.require_extent_range(tensor, dim, low, high)
     set_two_pass(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
-    late = late_copies(builder, copies) if params.early else ()
-    placed = place_rows(builder, copies, params)
+    late = late_input_copies(builder, copies) if params.load_all_first else ()
+    placed = copy_rows_to_shared(builder, copies, params)
     evict_last(builder, copies)
-    keep_stages(builder, inputs_only=params.inputs_only)
+    recompute_cheap_values(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     name = _reference_name(builder)
     at = _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
@@ -40,7 +40,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     vectorize(builder, copies, in_registers, params.access)
     vectorize_rows(builder, placed, params.access)
     if params.resident:
-        builder.ask_blocks_per_sm(params.resident)
+        builder.require_blocks_per_sm(params.resident)
     inline_rows(builder, placed, dict.fromkeys(late, at), persistent=params.groups is not None)
     return builder
 
@@ -57,7 +57,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     for _ in range(len(kept) - 1):
         builder.merge(name, 0, 1)
     at = 1 if kept else 0
-    merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
+    merge_runs(builder, name, at, contiguous_runs(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
     of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
     if params.groups is not None:
@@ -81,7 +81,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         at += 1
         types.append((at, of_row))
         if params.groups is not None:
-            builder.ask_blocks_per_sm(params.groups.resident)
+            builder.require_blocks_per_sm(params.groups.resident)
         else:
             builder.set_cluster(ParallelType.grid_y, params.cluster)
     types.append((at + 2, ParallelType.block_x))

@@ -24,11 +24,11 @@ from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, Welfor
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.reads import input_reads
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.analysis.rows import row_extent_ranges
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.persistent_bytes import kept_bytes, stages_on_chip
 from fuser.schedule.cost.register_columns import (
@@ -58,7 +58,7 @@ OTHER_UNROLLS = (8, 4, 2, 1)
 """The same where none does."""
 SLACK_BYTES = 1024
 """Of shared memory, for what is aligned and for flags."""
-TRIPS_AXIS = 3
+ITERATIONS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
 
@@ -100,7 +100,7 @@ class OuterPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(unscheduled(segment)).values())) < 2:
+        if len(set(stage_levels(empty_schedule(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -125,8 +125,8 @@ class OuterPersistentScheduler:
         if params.reduction.grid_reduce == 1 or params.reduction.cluster:
             return schedule_in_registers(segment, params)
         builder = schedule_reduction(segment, params.reduction)
-        builder.ask_blocks_per_sm(1)
-        levels = stage_levels(unscheduled(segment))
+        builder.require_blocks_per_sm(1)
+        levels = stage_levels(empty_schedule(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
         # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
@@ -138,7 +138,7 @@ class OuterPersistentScheduler:
         for t in segment.output_tensors:
             # Every other pass runs the other way.
             if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
-                builder.run_backwards(t.name, TRIPS_AXIS)
+                builder.run_backwards(t.name, ITERATIONS_AXIS)
         if params.kept_iterations:
             for first, again in _read_again(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations)
@@ -165,7 +165,7 @@ def propose_grid_persistent(
     read = [t.dtype.itemsize for t in rows_of]
     if not read:
         return Refused("no input has rows")
-    builder = unscheduled(segment)
+    builder = empty_schedule(segment)
     # Of a statistic two sums, and what they are differences from.
     partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
     results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
@@ -242,7 +242,7 @@ def propose_in_registers(
     shape = choose_register_shape(held, max_unrolled_elements(segment, device), device, may_share=may_share)
     if shape is None:
         return Refused(f"no block holds {rows} rows of its columns")
-    bounds = row_bounds(segment, graph, reduced, inputs, rows, loops.order, list(groups))
+    bounds = row_extent_ranges(segment, graph, reduced, inputs, rows, loops.order, list(groups))
     if isinstance(bounds, Refused):
         return bounds
     made = replace(
@@ -262,7 +262,7 @@ def propose_in_registers(
         f"{shape.along} threads of {shape.sharing} blocks share a column, each holds {shape.batch} rows",
         f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time_us:.1f} us",
     )
-    return OuterPersistentParams(made, bounds=bounds, reasons=reasons), shape
+    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), shape
 
 
 def _register_columns(
@@ -283,7 +283,7 @@ def _register_columns(
         own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
         return not own.isdisjoint(reduced) and not own <= reduced
 
-    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.followed)]
+    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.followed_dims)]
     written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
     if not read:
         return Refused("no input has rows")
@@ -307,8 +307,8 @@ def _register_columns(
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule of columns that a block holds, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = schedule_reduction(segment, params.reduction, blocks, in_registers=True)
-    for tensor, dim, low, high in params.bounds:
-        builder.ask_extent_within(tensor, dim, low, high)
+    for tensor, dim, low, high in params.extent_ranges:
+        builder.require_extent_range(tensor, dim, low, high)
     return builder
 
 

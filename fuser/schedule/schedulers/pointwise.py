@@ -10,7 +10,7 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.cells import SizedSegment, cells_last, find_cells
+from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     cross_thread_dim,
@@ -21,8 +21,8 @@ from fuser.schedule.analysis.reference import (
     find_uncovered_tensor,
     resolving_graph,
 )
-from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
+from fuser.schedule.analysis.windows import require_unclamped
+from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -107,9 +107,9 @@ class PointwiseScheduler:
         assert reference is not None
         builder = ScheduleBuilder(segment)
         for tensor, dim, low, high in params.extent_ranges:
-            builder.ask_extent_within(tensor, dim, low, high)
+            builder.require_extent_range(tensor, dim, low, high)
         for tensor, dim, divisor in params.extent_multiples:
-            builder.ask_extent_divisible(tensor, dim, divisor)
+            builder.require_extent_divisible(tensor, dim, divisor)
         copies = cache_arguments(builder, params.whole_inputs)
         name = reference.name
         types: list[ParallelType] = []
@@ -138,7 +138,7 @@ class PointwiseScheduler:
             vectorize_tile(builder, copies, params, first)
         else:
             vectorize_by(builder, copies, dict(params.vector_widths), params.access)
-        ask_for_unclamped(builder)
+        require_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         if params.sequential:
@@ -162,7 +162,7 @@ class PointwiseScheduler:
 def plan_of(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
 ) -> tuple[Sequence[Group], tuple[int, ...], PointwiseHeuristic | None]:
-    """Dims of the reference, their order, and the choice without cells; None where there is one element."""
+    """Dims of the reference, their order, and the choice without inner tiles; None where there is one element."""
     reference = reference_output(segment)
     assert reference is not None
     graph = resolving_graph(segment)
@@ -175,15 +175,15 @@ def plan_of(
 def _tiled(
     plain: PointwiseHeuristic, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0
 ) -> PointwiseParams | None:
-    """The choice where a thread takes cells, `vector` of them if that is given; None where there are none, where that would
-    leave processors idle or gains nothing, or where rows are better cut at aligned places."""
+    """The choice where a thread takes inner tiles, `vector` of them if that is given; None where there are none, where
+    that would leave processors idle or gains nothing, or where rows are better cut at aligned places."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
     unmoved, unmoved_order = plain, order
-    merged = cells_last(plain.order, plain.sizes, plain.arguments)
+    merged = inner_tile_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
         plain = PointwiseHeuristic(graph, segment, inputs, {g: groups.index(g) for g in merged}, device)
-    cells = find_cells(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
+    cells = find_inner_tile(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
     if cells is None:
         return None
     choice = PointwiseHeuristic(graph, segment, inputs, plain.dims, device, cells)
@@ -198,7 +198,7 @@ def _tiled(
     stored, apart = choice.store_sector_bytes(found), unmoved.store_sector_bytes(unmoved.params(unmoved_order))
     if stored < apart:
         return found
-    # Cells that are one access each leave a block the dims around them: it covers two, and rows of any length.
+    # Inner tiles that are one access each leave a block the dims around them: it covers two, and rows of any length.
     if stored == apart and plain.parts[-1] == list(cells.inner) and len(choice.parts) > 1:
         return found
     # There are elements that are read once, and tests that are none.

@@ -22,7 +22,7 @@ from fuser.schedule.cost.reduction_mappings import (
     ranked_reductions,
     reduction_reasons,
 )
-from fuser.schedule.cost.reduction_space import Reduction, find_reduction
+from fuser.schedule.cost.reduction_space import SizedReduction, find_reduction
 from fuser.schedule.params import Params, ParamsClass, ReductionParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -36,7 +36,7 @@ _OF_CACHE = 4
 _OF_CACHE_IN_PARTS = 8
 
 
-def _streams(found: Reduction, m: ReductionMapping, device: DeviceInfo) -> bool:
+def _streams(found: SizedReduction, m: ReductionMapping, device: DeviceInfo) -> bool:
     """Whether what is read, once, should leave the cache first.
 
     Where blocks share long rows nothing was gained by it, but for sums of everything (H200: sum_all f64 803x7168, 46 MB,
@@ -89,17 +89,17 @@ class ReductionScheduler:
         return schedule_reduction(segment, params)
 
 
-def _proposed(found: Reduction, device: DeviceInfo) -> ReductionParams:
+def _proposed(found: SizedReduction, device: DeviceInfo) -> ReductionParams:
     _, m = best_reduction(found.space, device)
     return _params(found, m, device, Reasons(lambda: reduction_reasons(as_told(found.space), device)))
 
 
-def _params(found: Reduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:
+def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:
     return ReductionParams(
         found.order,
         found.space.inner,
         m.along,
-        m.beside,
+        m.across,
         found.accesses.vector,
         found.accesses.vectorized,
         m.sharing,

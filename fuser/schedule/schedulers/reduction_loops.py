@@ -34,10 +34,10 @@ from fuser.ir.schedule.schedule_propagation import origins
 from fuser.records import record
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.stages import (
-    keep_stages,
+    recompute_cheap_values,
+    recompute_except,
     reduced_groups_of,
     row_reductions,
-    split_stages,
 )
 from fuser.schedule.cost.persistent_bytes import set_two_pass
 from fuser.schedule.params import ReductionParams
@@ -62,9 +62,9 @@ def schedule_reduction(
     definition = builder.definition(name)
     if definition is not None and not isinstance(definition, Reducing):
         name = tensor_inputs(definition)[0].name
-    stages = {} if in_registers else split_stages(builder)[1]
+    stages = {} if in_registers else recompute_except(builder)[1]
     if in_registers:
-        keep_stages(builder)
+        recompute_cheap_values(builder)
     graph, along = builder.graph(), reduced_groups_of(builder)
     lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
     visible = {t.name: t.visible for t in builder.tensors}

@@ -40,10 +40,10 @@ from fuser.schedule.analysis.reference import (
     resolving_graph,
     vector_limit,
 )
-from fuser.schedule.analysis.rows import row_bounds
+from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
-from fuser.schedule.cost.reduction_space import rounded
-from fuser.schedule.cost.scan_mappings import ScanMapping, ScanWork, best_scan, ranked_scans, scan_reasons
+from fuser.schedule.cost.reduction_space import round_to_digits
+from fuser.schedule.cost.scan_mappings import ScanMapping, ScanSpace, best_scan, ranked_scans, scan_reasons
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -54,7 +54,7 @@ _SHORT_VECTOR = 4
 """Elements of a shorter access, for rows that begin anywhere: more lanes have work of their own."""
 _DIGITS = 4
 """Binary digits of the number of scans, and of the length of columns, that mappings depend on: near ones share a kernel."""
-_MOST_CANDIDATES = 12
+_MAX_CANDIDATES = 12
 """Mappings that tuning measures."""
 
 
@@ -140,7 +140,7 @@ class ScanScheduler:
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return islice(self.mappings(segment, inputs, device), _MOST_CANDIDATES)
+        return islice(self.mappings(segment, inputs, device), _MAX_CANDIDATES)
 
     def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
         """All params, first the one to propose, then the fastest."""
@@ -156,8 +156,8 @@ class ScanScheduler:
         assert isinstance(params, ScanParams)
         scan = reference_scan(segment, resolving_graph(segment))
         builder = ScheduleBuilder(segment)
-        for tensor, at, low, high in params.bounds:
-            builder.ask_extent_within(tensor, at, low, high)
+        for tensor, at, low, high in params.extent_ranges:
+            builder.require_extent_range(tensor, at, low, high)
         copies = cache_arguments(builder)
         name = scan.output.name
         # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
@@ -176,14 +176,14 @@ class ScanScheduler:
                 *((n, builder.common_loops(n, name, held)) for n in copies.values() if n in loads and n not in once),
             ]
         )
-        for argument, copy in copies.items() if params.ahead else ():
+        for argument, copy in copies.items() if params.prefetch else ():
             if argument in builder.input_names:
                 builder.load_ahead(copy, best_effort=True)
         return builder
 
 
 @record(eq=False)
-class _Found:
+class _SizedScan:
     """A scan segment at its sizes: the order of its dims, that which is scanned, its length, and ways to access its elements
     with what each asks for."""
 
@@ -191,10 +191,10 @@ class _Found:
     groups: list[Group]
     scanned: Group
     length: int
-    ways: list[tuple[RowAccesses, ScanWork]]
+    ways: list[tuple[RowAccesses, ScanSpace]]
 
 
-def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Found:
+def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
     graph = resolving_graph(segment)
     reference = reference_scan(segment, graph)
     order = dim_order(graph, segment, reference.output, inputs)
@@ -218,15 +218,15 @@ def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Found
     else:
         ways = [RowAccesses(*choose_vector(graph, segment, fastest, inputs, limit))]
 
-    def work(way: RowAccesses) -> ScanWork:
+    def work(way: RowAccesses) -> ScanSpace:
         is_cut = isinstance(way.access, Peeled)
         # The first part of a row that is cut where it is aligned may hold a single element of it.
         spread = length + (way.vector - 1 if is_cut else 0)
         sizes = [t.dtype.itemsize for t in full]
-        return ScanWork(
+        return ScanSpace(
             inner=inner,
-            length=spread if inner else rounded(spread, _DIGITS),
-            kept=rounded(kept, _DIGITS),
+            length=spread if inner else round_to_digits(spread, _DIGITS),
+            kept=round_to_digits(kept, _DIGITS),
             vector=way.vector,
             itemsize=_ACCESS_BYTES // limit,
             narrowest=min(sizes, default=_ACCESS_BYTES // limit),
@@ -242,7 +242,7 @@ def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Found
             is_apart=any(inputs.evaluate(fastest.extent) * size % SECTOR_BYTES for size in sizes),
         )
 
-    return _Found(order, groups, scanned, length, [(way, work(way)) for way in ways])
+    return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in ways])
 
 
 def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:
@@ -254,8 +254,8 @@ def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group,
 def _params(
     segment: Fusion,
     inputs: SegmentInputs,
-    found: _Found,
-    way: tuple[RowAccesses, ScanWork],
+    found: _SizedScan,
+    way: tuple[RowAccesses, ScanSpace],
     m: ScanMapping,
     reasons: Sequence[str],
 ) -> ScanParams:
@@ -264,19 +264,19 @@ def _params(
     capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.length)
     if work.inner and 1 < found.length <= capacity:
         graph, scanned = resolving_graph(segment), frozenset([found.scanned])
-        bounds = row_bounds(segment, graph, scanned, inputs, capacity, found.order, found.groups)
+        bounds = row_extent_ranges(segment, graph, scanned, inputs, capacity, found.order, found.groups)
     return ScanParams(
         found.order,
         work.inner,
         m.along,
-        m.beside,
+        m.across,
         m.batch,
         m.vector,
         accesses.vectorized if m.vector > 1 else (),
         access=accesses.access,
         cluster=m.sharing,
-        ahead=m.ahead,
-        bounds=() if isinstance(bounds, Refused) else bounds,
+        prefetch=m.prefetch,
+        extent_ranges=() if isinstance(bounds, Refused) else bounds,
         reasons=reasons,
     )
 

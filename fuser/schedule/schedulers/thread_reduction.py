@@ -2,8 +2,9 @@
 
 A block whose threads share such a reduction would join their results for every few elements, and threads along dims between
 which reduced ones lie read some elements of every run. Here a thread takes several results, neighbours along the fastest kept
-dims, and all that they are reduced from: the cells of `analysis/cells.py`, over the loops of a pointwise kernel. Nothing is
-exchanged, all loads are issued before the first use, and what several stages need is read once and stays in registers.
+dims, and all that they are reduced from: the inner tiles of `analysis/inner_tile.py`, over the loops of a pointwise
+kernel. Nothing is exchanged, all loads are issued before the first use, and what several stages need is read once and
+stays in registers.
 
     t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j a thread: two vectors of 8 of t0, one of 4 of t1
     t1[j] = sum of t0[8, j]               4 indices of j a thread: eight vectors of 4 of t0, one of 4 of t1
@@ -28,15 +29,15 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outpu
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.cells import CELL_BYTES, SizedSegment, reduced_cells
+from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
-from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
-from fuser.schedule.analysis.stages import keep_stages, row_reductions, stage_levels, unscheduled
-from fuser.schedule.analysis.windows import ask_for_unclamped
-from fuser.schedule.cost.plan_pointwise import PointwiseHeuristic
-from fuser.schedule.cost.pointwise_space import LEAST_THREADS
+from fuser.schedule.analysis.stages import empty_schedule, recompute_cheap_values, row_reductions, stage_levels
+from fuser.schedule.analysis.windows import require_unclamped
+from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
+from fuser.schedule.cost.pointwise_space import MIN_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -81,9 +82,9 @@ class ThreadReductionScheduler:
         loops = params.loops
         builder = ScheduleBuilder(segment)
         for tensor, dim, low, high in loops.extent_ranges:
-            builder.ask_extent_within(tensor, dim, low, high)
+            builder.require_extent_range(tensor, dim, low, high)
         for tensor, dim, divisor in loops.extent_multiples:
-            builder.ask_extent_divisible(tensor, dim, divisor)
+            builder.require_extent_divisible(tensor, dim, divisor)
         graph = builder.graph()
         results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
         name = max(results, key=lambda t: concrete_dims(graph, t)).name
@@ -92,7 +93,7 @@ class ThreadReductionScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
-        keep_stages(builder)
+        recompute_cheap_values(builder)
         builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
         types = build_pointwise_loops(builder, name, replace(loops, tile_dims=0))
         builder.transform_like(name)
@@ -105,7 +106,7 @@ class ThreadReductionScheduler:
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         first = len(types) + (loops.unroll > 1)
         vectorize_tile(builder, copies, loops, first)
-        ask_for_unclamped(builder)
+        require_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]
@@ -141,7 +142,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
-    has_stages = len(set(stage_levels(unscheduled(segment)).values())) > 1
+    has_stages = len(set(stage_levels(empty_schedule(segment)).values())) > 1
     looks_up = any(r.lookups for r in input_reads(segment))
     return width > vector or (width == vector and (has_runs or has_stages or looks_up))
 
@@ -158,7 +159,7 @@ def propose_by_thread(
     count = math.prod(sizes[g] for g in groups if g in reduced)
     if not 1 < count <= HELD_BYTES:
         return Refused(f"{count} elements are no few that a thread should reduce")
-    if math.prod(sizes[g] for g in groups if g not in reduced) < LEAST_THREADS * device.sm_count:
+    if math.prod(sizes[g] for g in groups if g not in reduced) < MIN_THREADS * device.sm_count:
         return Refused("there are too few results for a thread each")
     order = dim_order(graph, segment, reference, inputs)
     solid = [d for d in order if not groups[d].is_broadcast]
@@ -174,7 +175,7 @@ def propose_by_thread(
     elif _is_one_row(whole, reduced):
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
-    cells = reduced_cells(sized, arguments, [groups[d] for d in inner])
+    cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
     if cells is None:
         return Refused("how much is reduced follows from no input")
     last = {groups[d] for d in kept[-1:]}
@@ -184,7 +185,7 @@ def propose_by_thread(
     if held + shared > HELD_BYTES:
         return Refused(f"a thread would hold {held + shared} bytes for each result")
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
-    if max(runs.values()) > CELL_BYTES and not is_combined:
+    if max(runs.values()) > INNER_TILE_BYTES and not is_combined:
         return Refused("threads side by side would read places too far apart")
     choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
     most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.max_unrolled // count))

@@ -19,16 +19,16 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.alignment import LEAST_VECTORS, choose_peel_reference
+from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, joined_dims
-from fuser.schedule.analysis.reads import input_reads
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.cost.pointwise_mappings import MOST_EXPLAINED
+from fuser.schedule.cost.pointwise_mappings import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.cost.reduction_space import OF_ROWS, rounded, rounded_up
+from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_digits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
     TransposeMapping,
-    TransposeWork,
+    TransposeProblem,
     best_transpose,
     ranked_transposes,
     transpose_reasons,
@@ -96,7 +96,7 @@ class TransposeScheduler:
             return
         yield proposed
         for plan in plans:
-            for _, m in ranked_transposes(plan.work, device)[:MOST_EXPLAINED]:
+            for _, m in ranked_transposes(plan.work, device)[:MAX_EXPLAINED]:
                 found = plan.params(m, device)
                 if found != proposed:
                     yield replace(found, reasons=(f"beside what was proposed: {difference(proposed, found)}",))
@@ -137,7 +137,7 @@ class TransposePlan:
     sides: _Sides
     order: tuple[int, ...]
     sizes: Mapping[Group, int]
-    work: TransposeWork
+    work: TransposeProblem
     widths: Mapping[str, int]
     access: Aligned | Peeled = Aligned()
 
@@ -210,17 +210,17 @@ def _work(
     widths: Mapping[str, int],
     *,
     is_cut: bool = False,
-) -> TransposeWork:
+) -> TransposeProblem:
     """What all tiles have in common."""
     runs = [*sides.batch, sides.staged_run, sides.run]
     streams = space.streams(widths, runs, is_aligned=not is_cut)
-    lengths = [rounded_up(math.prod(space.sizes[g] for g in run)) for run in runs]
+    lengths = [round_up_length(math.prod(space.sizes[g] for g in run)) for run in runs]
     read, written = space.moved(streams, lengths)
     both = [(a, s._replace(spans=s.spans[-2:])) for a, s in zip(space.arguments, streams, strict=True)]
     names = {a.name for a in sides.staged}
-    return TransposeWork(
+    return TransposeProblem(
         lengths=(lengths[-2], lengths[-1]),
-        batch=rounded(math.prod(lengths[:-2]), OF_ROWS),
+        batch=round_to_digits(math.prod(lengths[:-2]), OF_ROWS),
         vectors=tuple(vectors),
         staged=tuple(s._replace(is_aligned=True) for a, s in both if a.name in names),
         others=tuple(s for a, s in both if a.name not in names),
@@ -329,7 +329,7 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled |
     along = [a for a in sides.others if a.stride(run[-1]) == 1]
     written = [a.name for a in along if a.name in outputs]
     is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
-    if not written or is_wide or math.prod(sizes[g] for g in run) < LEAST_VECTORS * CUT:
+    if not written or is_wide or math.prod(sizes[g] for g in run) < MIN_VECTORS * CUT:
         return None
     to = choose_peel_reference(along, run, sizes, CUT, written)
     if not isinstance(to, Peeled):

@@ -17,12 +17,18 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.inner_outer import concrete_groups, downstream, input_dims, reduced_of, row_orientations
+from fuser.schedule.analysis.inner_outer import (
+    concrete_groups,
+    concrete_reduced_groups,
+    downstream,
+    input_dims,
+    row_orientations,
+)
 from fuser.schedule.analysis.reference import (
     dim_groups,
     resolving_graph,
 )
-from fuser.schedule.analysis.stages import keep_stages
+from fuser.schedule.analysis.stages import recompute_cheap_values
 
 
 class InnerOuterScheduleBuilder:
@@ -67,7 +73,7 @@ class InnerOuterScheduleBuilder:
             expr = b.definition(name)
             if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
                 b.two_pass(name)
-        kept = keep_stages(b, few_registers=True, anew=self._has_part_of_row)
+        kept = recompute_cheap_values(b, few_registers=True, anew=self._has_part_of_row)
         return late, copies, [k.name for k in kept]
 
     def reductions(self) -> tuple[list[str], list[str]]:
@@ -76,7 +82,7 @@ class InnerOuterScheduleBuilder:
         graph = b.graph()
         along = self._along_groups(graph)
         results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
-        row = [t.name for t in results if reduced_of(graph, t) == along]
+        row = [t.name for t in results if concrete_reduced_groups(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
 
     def values_computed_from(self, column: Iterable[str]) -> set[str]:

@@ -20,7 +20,7 @@ UNROLLED = 4
 """Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""
 
 
-def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
+def copy_rows_to_shared(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
     """Add a copy of each row tensor in shared memory between the input and its copy in registers; their names."""
     placed: list[str] = []
     for name in params.in_shared:

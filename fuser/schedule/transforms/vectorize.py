@@ -8,14 +8,14 @@ from fuser.ir.fusion.fusion import tensor_inputs, tensor_outputs
 from fuser.ir.integers.integers import const
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.reads import displaced_name, is_displaced
+from fuser.schedule.analysis.input_reads import displaced_name, is_displaced
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 
 
 def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
     """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
 
-    A slice, pad or gather of an input is a copy as it stands, under the name of that read (`analysis/reads.py`). Those of
+    A slice, pad or gather of an input is a copy as it stands, under the name of that read (`analysis/input_reads.py`). Those of
     inputs that are `held` read the copy of all of it.
     """
     copies: dict[str, str] = {}

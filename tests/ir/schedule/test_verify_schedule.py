@@ -234,10 +234,10 @@ def test_unrolled_axes_are_constants_by_the_bounds_that_are_asked_for():
     b.add_output(b.pointwise("add", [x, y], DataType.Float))
     s = ScheduleBuilder(b.freeze())
     s.parallelize("t2", 1, ParallelType.unroll)
-    s.ask_extent_within("t1", 1, 0, 4)
+    s.require_extent_range("t1", 1, 0, 4)
     with pytest.raises(SchedulingError, match="axis 1 of t2 is unroll and has the extent t0_size1, no constant"):
         verify_schedule(s)
-    s.ask_extent_within("t0", 1, 4, 9)
+    s.require_extent_range("t0", 1, 4, 9)
     verify_schedule(s)
 
 
@@ -338,7 +338,7 @@ def test_an_extent_is_asked_to_be_a_multiple():
     b = FusionBuilder()
     b.add_output(b.pointwise("neg", [b.input_tensor(DataType.Float, [-1, -1])], DataType.Float))
     s = ScheduleBuilder(b.freeze())
-    s.ask_extent_divisible("t0", 1, 8)
+    s.require_extent_divisible("t0", 1, 8)
     assert s.asked == [ExtentDivisible("t0", 1, 8)]
     again = ScheduleBuilder(s.fusion)
     again.replay(s.records)
@@ -347,9 +347,9 @@ def test_an_extent_is_asked_to_be_a_multiple():
         with pytest.raises(
             SchedulingError, match=f"cannot ask for the extent of dim {dim} of {name}: the fusion has no"
         ):
-            s.ask_extent_divisible(name, dim, 2)
+            s.require_extent_divisible(name, dim, 2)
     with pytest.raises(SchedulingError, match="cannot ask for an extent of t0 that is a multiple of 0"):
-        s.ask_extent_divisible("t0", 0, 0)
+        s.require_extent_divisible("t0", 0, 0)
 
 
 def test_parts_of_a_window_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_what_many_rows_wait_for_is_needed() -> None:
     def make() -> ScheduleBuilder:
         return sum_and_max(3, 64, together=together)
 
-    case = Case("many_rows", "group", make, (((2 * together, 377),),))
+    case = Case("saturating_rows", "group", make, (((2 * together, 377),),))
     judge = Judge(case, Lowered.of(make(), frozenset([NARROW])))
     found = [m for m in mutants(judge.lowered.kernel) if m.what in (What.barrier, What.fence, What.semaphore_reset)]
     assert len([m for m in found if m.what is What.barrier]) >= 3

@@ -112,7 +112,7 @@ def test_missing_barriers_are_reported(reason: str, columns: int) -> None:
 
 def _one_step(columns: int, cluster: int = 2) -> tuple[Lowered, list[Any]]:
     s = scan_rows(*scanned(), 1, 32, 2, cluster=cluster)
-    s.ask_extent_within("t0", 1, 1, 64 * cluster)
+    s.require_extent_range("t0", 1, 1, 64 * cluster)
     x = [integers((3, columns))]
     bound = bind_inputs(s.fusion, x)
     return Lowered.of(s, collect_facts(s, bound.tensors, bound.evaluate)), x

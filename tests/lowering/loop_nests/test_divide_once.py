@@ -87,7 +87,7 @@ def test_rows_beside_one_run(shape: tuple[int, int]) -> None:
     out = b.pointwise("add", [x, b.broadcast(v, [True, False])], DataType.Float)
     b.add_output(out)
     s = ScheduleBuilder(b.freeze())
-    s.ask_extent_within(v.name, 0, 8, 1000)
+    s.require_extent_range(v.name, 0, 8, 1000)
     s.merge(out.name, 0, 1)
     s.split(out.name, 0, 8)
     s.split(out.name, 0, 32)

@@ -18,7 +18,7 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import LoadStoreOpType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body
-from fuser.schedule.analysis.stages import keep_stages
+from fuser.schedule.analysis.stages import recompute_cheap_values
 from tests.judging.harness import Lowered, collect_facts, integers
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
@@ -51,7 +51,7 @@ def rows_in_shared_memory(
     placed = s.cache_after(x.name, LoadStoreOpType.cp_async)
     s.cache_after(placed)
     s.cache_before(out.name)
-    keep_stages(s, inputs_only=True)
+    recompute_cheap_values(s, inputs_only=True)
     s.split(top.name, 1, vector)
     s.split(top.name, 1, threads)
     if blocks:

@@ -84,7 +84,7 @@ def rows_summed(vector: int) -> tuple[ScheduleBuilder, str]:
     s.transform_like(n)
     schedule_axes(s, n, (GX, SERIAL, SERIAL, SERIAL, BX))
     s.parallelize_like(n)
-    s.ask_extent_within(x.name, 1, 1, 8 * vector)
+    s.require_extent_range(x.name, 1, 1, 8 * vector)
     s.inline_most([t.name for t in s.tensors if t.name not in (copy, x.name)])
     s.inline_at(n, 2, selected=[copy])
     return s, copy

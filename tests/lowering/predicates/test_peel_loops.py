@@ -91,7 +91,7 @@ def test_rows_are_whole(length: int) -> None:
     y = b.pointwise("neg", [x], DataType.Float)
     b.add_output(y)
     s = ScheduleBuilder(b.freeze())
-    s.ask_extent_within(x.name, 1, 257, 288)
+    s.require_extent_range(x.name, 1, 257, 288)
     copy = s.cache_after(x.name)
     s.split(y.name, 1, 32)
     s.split(y.name, 1, 9)

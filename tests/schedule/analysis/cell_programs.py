@@ -107,7 +107,7 @@ KINDS = {"interleaved": interleaved_of, "taken apart": taken_apart_of, "repeated
 
 
 def tiles(monkeypatch: pytest.MonkeyPatch) -> list[PointwiseParams]:
-    """Where choices with cells are noted from now on."""
+    """Where choices with inner tiles are noted from now on."""
     pointwise = importlib.import_module("fuser.schedule.schedulers.pointwise")
     seen: list[PointwiseParams] = []
     choose = pointwise._tiled  # noqa: SLF001

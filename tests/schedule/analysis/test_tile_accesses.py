@@ -1,4 +1,4 @@
-"""Tiles of cells: no longer than accesses need, and as much of a thread as one of a copy moves."""
+"""Tiles of inner tiles: no longer than accesses need, and as much of a thread as one of a copy moves."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_runs_of_a_thread_are_no_longer_than_needed(
     size = dtype.itemsize
     is_wide = k & (k - 1) == 0
     if not chosen:
-        # A thread takes one cell, for which no tile is needed, or cells are too large.
+        # A thread takes one inner tile, for which no tile is needed, or inner tiles are too large.
         assert max(stores) == 16 if is_wide else k * size > 16
         return
     (p,) = set(chosen)
-    # What is beside the cells is a whole line for a warp, if anything allows it.
+    # What is beside the inner tiles is a whole line for a warp, if anything allows it.
     narrow = p.vector * size
     assert narrow >= 4 or kind == "repeated"
     assert all(n == 0 or n >= 4 for n in (*loads, *stores)) or kind == "repeated"

@@ -23,7 +23,7 @@ def works(draw: st.DrawFn) -> Work:
         blocks=cluster * draw(st.one_of(st.integers(1, 300), st.integers(1, 100_000))),
         resident=draw(st.integers(1, 16)),
         cluster=cluster,
-        trips=draw(st.integers(1, 50)),
+        iterations=draw(st.integers(1, 50)),
         warps=draw(st.integers(1, 32)),
         moved=draw(amount),
         cached=draw(amount),
@@ -127,15 +127,16 @@ def test_memory_decides_where_there_is_much_of_it() -> None:
 @settings(max_examples=300, deadline=None)
 @given(works(), DEVICES, st.floats(0, 50), st.floats(0, 50))
 def test_no_launch_takes_less_than_the_least_times(work: Work, device: DeviceInfo, ending: float, start: float) -> None:
-    """Whatever number of blocks they were asked for, and where that is how often blocks begin, whatever number of trips."""
+    """Whatever number of blocks they were asked for, and where that is how often blocks begin, whatever number of
+    iterations."""
     if work.cluster > 1 and not device.clusters(work.cluster):
         return
-    work = work._replace(ending=ending, start=start)
+    work = work._replace(epilogue_us=ending, start=start)
     time = total_time(work, device)
     for bound in least_times(work._replace(blocks=7), device):
         assert bound.start + bound.each * work.blocks <= time
-    for bound in least_times(work._replace(blocks=7, trips=3), device, begin_again=True):
-        assert bound.start + bound.each * work.blocks * work.trips <= time
+    for bound in least_times(work._replace(blocks=7, iterations=3), device, begin_again=True):
+        assert bound.start + bound.each * work.blocks * work.iterations <= time
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.runtime.kernels.variants import registers_among, rung_of
-from fuser.schedule.cost.occupancy import bounded_blocks, granted_registers, most_registers, resident_blocks
+from fuser.schedule.cost.occupancy import allocated_registers, launch_bounds_blocks, max_registers, resident_blocks
 
 H200 = DeviceInfo.preset("H200")
 
@@ -16,7 +16,7 @@ def fit(blocks: int, threads: int, registers: int, shared: int) -> bool:
     return (
         blocks <= H200.max_blocks_per_sm
         and blocks * taken <= H200.max_threads_per_sm
-        and blocks * taken * granted_registers(registers) <= H200.registers_per_sm
+        and blocks * taken * allocated_registers(registers) <= H200.registers_per_sm
         and blocks * shared <= H200.shared_per_sm
     )
 
@@ -31,8 +31,8 @@ def test_one_more_does_not_fit(threads: int, registers: int, shared: int) -> Non
 
 
 def test_registers_are_granted_in_steps_and_by_rungs() -> None:
-    assert [granted_registers(n) for n in (1, 8, 9, 40)] == [8, 8, 16, 40]
-    limits = [most_registers(threads, H200) for threads in (32, 256, 512, 1024)]
+    assert [allocated_registers(n) for n in (1, 8, 9, 40)] == [8, 8, 16, 40]
+    limits = [max_registers(threads, H200) for threads in (32, 256, 512, 1024)]
     assert limits == sorted(limits, reverse=True)
     assert all(n * threads <= H200.registers_per_sm for n, threads in zip(limits, (32, 256, 512, 1024), strict=True))
 
@@ -41,7 +41,7 @@ def test_registers_are_granted_in_steps_and_by_rungs() -> None:
 @pytest.mark.parametrize("registers", [24, 40, 46, 64, 128])
 def test_a_binary_for_one_block_more_has_fewer_registers(threads: int, registers: int) -> None:
     """Bounds are those of a rung: what blocks of 704 threads may have is what blocks of 768 may."""
-    top, found = rung_of(threads)[0], bounded_blocks(threads, registers)
+    top, found = rung_of(threads)[0], launch_bounds_blocks(threads, registers)
 
     def allowed(blocks: int) -> int:
         return registers_among(-(-blocks * threads // top) * top)

@@ -15,20 +15,20 @@ from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.pointwise_mappings import (
-    MOST_EXPLAINED,
+    MAX_EXPLAINED,
     pointwise_mappings,
     pointwise_reasons,
     ranked_pointwise,
 )
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
+    AccessPattern,
     PointwiseMapping,
-    PointwiseWork,
-    Stream,
+    PointwiseProblem,
     grid_of,
     loop_counts,
+    pointwise_resident_blocks,
     pointwise_work_of,
-    resident_blocks_of,
 )
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -37,21 +37,21 @@ from fuser.schedule.schedulers.pointwise import PointwiseScheduler, plan_of
 DEVICES = [DeviceInfo.preset(name) for name in ("sm_75", "sm_80", "H200", "sm_120")]
 
 
-def dense(lengths: Sequence[int], parts: Sequence[int], itemsize: int, *, is_stored: bool = False) -> Stream:
+def dense(lengths: Sequence[int], parts: Sequence[int], itemsize: int, *, is_stored: bool = False) -> AccessPattern:
     """An argument that has some parts, in this order, slowest first, next to one another in memory."""
     spans, running = [0] * len(lengths), itemsize
     for p in reversed(parts):
         spans[p], running = running, running * lengths[p]
     access = 16 if parts and parts[-1] == len(lengths) - 1 else itemsize
-    return Stream(itemsize, access, is_stored, tuple(spans))
+    return AccessPattern(itemsize, access, is_stored, tuple(spans))
 
 
-def random_work(chance: random.Random) -> PointwiseWork:
+def random_work(chance: random.Random) -> PointwiseProblem:
     """Of few parts of any lengths, read in any order, stored in another."""
     count = chance.randrange(1, 6)
     lengths = [max(1, int(2 ** chance.uniform(0, 24 / count))) for _ in range(count)]
     lengths[-1] = max(8, lengths[-1] // 8 * 8)
-    streams: list[Stream] = []
+    streams: list[AccessPattern] = []
     for k in range(chance.randrange(1, 5)):
         own = [p for p in range(count - 1) if k == 0 or chance.random() < 0.7]
         chance.shuffle(own)
@@ -60,7 +60,7 @@ def random_work(chance: random.Random) -> PointwiseWork:
     streams.append(dense(lengths, range(count), chance.choice([1, 2, 4, 8]), is_stored=True))
     everything = (1 << count) - 1
     total = int(np.prod(lengths))
-    return PointwiseWork(
+    return PointwiseProblem(
         lengths=tuple(lengths),
         constants=tuple(chance.random() < 0.3 for _ in range(count)),
         vectors=(8, 4, 2, 1),
@@ -74,7 +74,7 @@ def random_work(chance: random.Random) -> PointwiseWork:
     )
 
 
-def total_of(work: PointwiseWork) -> int:
+def total_of(work: PointwiseProblem) -> int:
     return int(np.prod(work.lengths))
 
 
@@ -90,7 +90,7 @@ def test_mappings_do_the_whole_work(seed: int) -> None:
         assert m.loops[-1][-1] == len(work.lengths) - 1, "threads of x go along what is fastest in memory"
         assert math.prod(grid_of(counts, m)) * m.threads * m.unroll * m.vector >= total_of(work)
         assert m.threads <= device.max_threads_per_block
-        resident = resident_blocks_of(work, m, device)
+        resident = pointwise_resident_blocks(work, m, device)
         assert resident >= 1
         assert m.unroll * m.vector <= work.most_elements or m.unroll == 1
         assert total_time(pointwise_work_of(work, m, resident, device), device) > device.launch
@@ -135,7 +135,7 @@ def waits(device: DeviceInfo) -> int:
     lengths = (1 << 15, 1 << 11)
     streams = (dense(lengths, (0, 1), 2), dense(lengths, (1,), 2), dense(lengths, (0, 1), 2, is_stored=True))
     total = lengths[0] * lengths[1] * 2
-    work = PointwiseWork(lengths, (False, False), (8,), streams, total, total, ((3, 2),), 256)
+    work = PointwiseProblem(lengths, (False, False), (8,), streams, total, total, ((3, 2),), 256)
     return ranked_pointwise(work, device)[0][1].unroll
 
 
@@ -152,7 +152,7 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
     lengths = (8192, 12, 64)
     streams = (dense(lengths, (0, 1, 2), 2), dense(lengths, (0,), 8), dense(lengths, (0, 1, 2), 2, is_stored=True))
     total = 8192 * 12 * 64 * 2
-    work = PointwiseWork(lengths, (False,) * 3, (8, 4), streams, total, total, ((7, 10), (5, 300)), 256)
+    work = PointwiseProblem(lengths, (False,) * 3, (8, 4), streams, total, total, ((7, 10), (5, 300)), 256)
     m = ranked_pointwise(work, H200)[0][1]
     assert m.iterated == (1,)
     assert m.unroll >= 4
@@ -163,7 +163,7 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
 def test_the_best_are_explained() -> None:
     work = random_work(random.Random(7))
     reasons = pointwise_reasons(work, H200)
-    assert 1 < len(reasons) <= MOST_EXPLAINED
+    assert 1 < len(reasons) <= MAX_EXPLAINED
     for words in reasons:
         assert "elements a thread" in words
         assert "us (memory" in words

@@ -17,9 +17,9 @@ from fuser.schedule.cost.reduction_mappings import (
     ranked_reductions,
     reduction_mappings,
     reduction_reasons,
-    work_of,
+    reduction_work_of,
 )
-from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, rounded, rounded_up
+from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, round_to_digits, round_up_length
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 ROWS = ReductionSpace(inner=True, kept=1 << 14, reduced=4096, run=4096, runs=1, vector=4, bytes_per_step=16)
@@ -33,7 +33,9 @@ def random_reduction(chance: random.Random) -> ReductionSpace:
     """Of any extents, with few or many results of each element."""
 
     def extent(digits: int) -> int:
-        return rounded(int(2 ** chance.uniform(0, 24)), digits) if chance.random() < 0.9 else chance.randrange(4)
+        return (
+            round_to_digits(int(2 ** chance.uniform(0, 24)), digits) if chance.random() < 0.9 else chance.randrange(4)
+        )
 
     inner, vector = chance.random() < 0.5, chance.choice([1, 2, 4, 8, 16])
     run, runs = extent(LENGTH), chance.choice([0, 1, 1, 2, 49, extent(LENGTH)])
@@ -74,7 +76,7 @@ def test_every_reduction_has_mappings_and_all_of_them_fit(seed: int) -> None:
             assert not m.cluster or m.sharing <= device.max_cluster
             joining, width = m.along * max(1, m.outer), 1 if space.inner else space.vector
             assert (
-                joining == 1 or scratch_bytes(space.joined, m.beside, joining, width) <= device.shared_per_block_optin
+                joining == 1 or scratch_bytes(space.joined, m.across, joining, width) <= device.shared_per_block_optin
             )
 
 
@@ -110,15 +112,15 @@ def test_the_search_asks_for_few_times(space: ReductionSpace, monkeypatch: pytes
 def test_mappings_do_the_whole_work(space: ReductionSpace) -> None:
     bytes_read = space.kept * space.reduced * space.bytes_per_step / space.vector
     for m in reduction_mappings(space, H200):
-        work = work_of(space, m, H200)
-        assert work.blocks * work.trips * work.moved >= 0.999 * bytes_read
-        accesses = work.blocks * work.trips * m.threads * m.unroll
+        work = reduction_work_of(space, m, H200)
+        assert work.blocks * work.iterations * work.moved >= 0.999 * bytes_read
+        accesses = work.blocks * work.iterations * m.threads * m.unroll
         assert accesses >= space.kept * space.reduced / space.vector
 
 
 @pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
 def test_the_proposal_is_as_fast_as_any(space: ReductionSpace) -> None:
-    times = {m: total_time(work_of(space, m, H200), H200) for m in reduction_mappings(space, H200)}
+    times = {m: total_time(reduction_work_of(space, m, H200), H200) for m in reduction_mappings(space, H200)}
     ranked = ranked_reductions(space, H200)
     assert {m for _, m in ranked} == set(times)
     assert ranked[0][0] - H200.launch <= CLOSE * (min(times.values()) - H200.launch)
@@ -156,11 +158,11 @@ def test_what_is_read_again_comes_from_caches() -> None:
     again = replace(columns, again=256)
     (once, mapped), (time, shared) = (ranked_reductions(space, H200)[0] for space in (columns, again))
     assert time < once
-    works = [work_of(again, replaced, H200) for replaced in (shared, shared._replace(beside=32))]
-    moved, cached = ([getattr(w, name) * w.trips * w.blocks for w in works] for name in ("moved", "cached"))
+    works = [reduction_work_of(again, replaced, H200) for replaced in (shared, shared._replace(across=32))]
+    moved, cached = ([getattr(w, name) * w.iterations * w.blocks for w in works] for name in ("moved", "cached"))
     assert max(moved) < 2 * columns.kept * columns.reduced * 4 / again.again
     assert cached[0] < cached[1]
-    assert work_of(columns, mapped, H200).cached == 0
+    assert reduction_work_of(columns, mapped, H200).cached == 0
 
 
 def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:
@@ -171,16 +173,16 @@ def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:
 @pytest.mark.parametrize("digits", [1, 2, 6])
 def test_rounding_is_to_the_nearest_of_few_digits(digits: int) -> None:
     for n in [*range(300), 4095, 4097, 50257, (1 << 40) + 12345]:
-        found = rounded(n, digits)
+        found = round_to_digits(n, digits)
         assert abs(found - n) * 2 <= max(1, 1 << max(0, n.bit_length() - digits))
-        assert rounded(found, digits) == found
+        assert round_to_digits(found, digits) == found
 
 
 def test_lengths_are_rounded_up_so_that_no_column_is_left_out() -> None:
     for n in [*range(1, 600), 5120, 50_257, 128_256, 250_003]:
-        found = rounded_up(n)
+        found = round_up_length(n)
         assert n <= found <= n * (1 + 2.0 ** (1 - LENGTH))
-        assert rounded_up(found) == found
+        assert round_up_length(found) == found
 
 
 def test_turns_are_even() -> None:

@@ -12,8 +12,15 @@ from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.persistent_bytes import persistent_rows
-from fuser.schedule.cost.row_mappings import CLUSTERS, RowMapping, clusters_of, mapping_of, row_mappings, work_of
-from fuser.schedule.cost.row_work import BLOCKS_OF_ROWS, MOST_BATCH, RowWork, row_work
+from fuser.schedule.cost.row_mappings import (
+    CLUSTERS,
+    RowMapping,
+    clusters_of,
+    row_mapping_of,
+    row_mappings,
+    row_work_of,
+)
+from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace, row_space
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
 from fuser.schedule.scheduler import Refused
 from tests.fusions.rows import (
@@ -35,11 +42,11 @@ DEVICES["small"] = replace(H200, sm_count=2, max_threads_per_block=256, register
 SEEDS = range(60)
 
 
-def mappings(row: RowWork, device: DeviceInfo) -> list[RowMapping]:
-    return list(row_mappings(row, device, may_group=True, may_place=device.copies_to_shared))
+def mappings(row: RowSpace, device: DeviceInfo) -> list[RowMapping]:
+    return list(row_mappings(row, device, may_use_block_groups=True, may_use_shared=device.copies_to_shared))
 
 
-def held_bytes(row: RowWork, m: RowMapping) -> int:
+def held_bytes(row: RowSpace, m: RowMapping) -> int:
     """Of shared memory, by a block."""
     return m.threads * m.batch * row.vector * row.loaded + BESIDE_ROW if m.in_shared else 0
 
@@ -53,7 +60,7 @@ def test_mappings_fit(name: str, seed: int) -> None:
     for m in found:
         assert 1 <= m.threads * m.rows <= device.max_threads_per_block
         assert m.threads % WARP == 0 or (m.threads < WARP and m.threads.bit_count() == 1)
-        assert 1 <= m.batch <= MOST_BATCH
+        assert 1 <= m.batch <= MAX_BATCH
         assert m.threads * m.batch * m.sharing * row.vector >= row.length, "the row is held"
         assert held_bytes(row, m) <= device.shared_per_block_optin
         assert m.registers <= device.registers_per_thread
@@ -92,14 +99,16 @@ def test_no_thread_is_without_an_access(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kinds_are_asked_for(seed: int) -> None:
     row, device = random_row_work(random.Random(seed)), H200
-    for may_group in (False, True):
-        for may_place in (False, True):
-            found = list(row_mappings(row, device, may_group=may_group, may_place=may_place))
-            assert may_group or not any(m.groups for m in found)
-            assert may_place or not any(m.in_shared for m in found)
-            if may_group and may_place:
+    for may_use_block_groups in (False, True):
+        for may_use_shared in (False, True):
+            found = list(
+                row_mappings(row, device, may_use_block_groups=may_use_block_groups, may_use_shared=may_use_shared)
+            )
+            assert may_use_block_groups or not any(m.groups for m in found)
+            assert may_use_shared or not any(m.in_shared for m in found)
+            if may_use_block_groups and may_use_shared:
                 continue
-            assert set(found) <= set(row_mappings(row, device, may_group=True, may_place=True))
+            assert set(found) <= set(row_mappings(row, device, may_use_block_groups=True, may_use_shared=True))
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -117,11 +126,11 @@ def test_rows_of_any_length_up_to_a_block_are_held(name: str, rows: int) -> None
 def test_work_is_positive_and_of_the_whole_row(seed: int) -> None:
     row, device = random_row_work(random.Random(seed)), H200
     for m in mappings(row, device):
-        work = work_of(row, m, device)
-        assert min(work.blocks, work.resident, work.cluster, work.trips, work.warps) >= 1
+        work = row_work_of(row, m, device)
+        assert min(work.blocks, work.resident, work.cluster, work.iterations, work.warps) >= 1
         assert min(work.moved, work.instructions, work.latency) > 0
         assert min(work.cached, work.lines, work.exchange) >= 0
-        moved = work.blocks * work.trips * work.moved
+        moved = work.blocks * work.iterations * work.moved
         assert moved >= row.rows * row.length * row.moved * (1 - 1e-9)
         blocks = m.rows * (m.groups or 1)
         assert moved <= (row.rows + blocks) * row.length * row.moved * (1 + 1e-9), "of the last block or trip more"
@@ -133,7 +142,9 @@ def test_more_rows_never_take_less(seed: int) -> None:
     row, device = random_row_work(random.Random(seed)), H200
     for m in mappings(row, device):
         more = replace(row, rows=row.rows * 3 + 1)
-        assert total_time(work_of(more, m, device), device) >= total_time(work_of(row, m, device), device) * (1 - 1e-9)
+        assert total_time(row_work_of(more, m, device), device) >= total_time(row_work_of(row, m, device), device) * (
+            1 - 1e-9
+        )
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -156,8 +167,8 @@ def test_several_rows_of_a_block_are_no_more_than_there_are() -> None:
 
 
 KINDS: dict[str, Kind] = {
-    "registers": lambda m: not m.in_shared and m.sharing == 1 and not m.early,
-    "early": lambda m: m.early and m.sharing == 1,
+    "registers": lambda m: not m.in_shared and m.sharing == 1 and not m.load_all_first,
+    "early": lambda m: m.load_all_first and m.sharing == 1,
     "cluster": lambda m: not m.in_shared and m.sharing > 1 and not m.groups,
     "shared": lambda m: m.in_shared and not m.groups,
     "group": lambda m: m.groups > 0,
@@ -183,7 +194,7 @@ def test_a_mapping_is_what_its_parameters_say(
     params = proposed(fusion, *shapes, dtype=DataType.BFloat16)
     found = find_rows(fusion, inputs_for(fusion, *(described(DataType.BFloat16, *s) for s in shapes)))
     assert not isinstance(found, Refused)
-    mapping = mapping_of(row_work(fusion, found), params, H200)
+    mapping = row_mapping_of(row_space(fusion, found), params, H200)
     assert mapping._replace(registers=0) in [m._replace(registers=0) for m in kept]
 
 
@@ -191,9 +202,9 @@ def test_a_mapping_is_what_its_parameters_say(
 def test_what_is_read_behind_a_reduction_is_waited_for_in_registers(seed: int) -> None:
     """Access by access, between stores. Copies to shared memory are on their way before."""
     row = random_row_work(random.Random(seed))
-    late = replace(row, is_late=True)
+    late = replace(row, has_late_input=True)
     for m in mappings(row, H200):
-        times = [total_time(work_of(r, m, H200), H200) for r in (row, late)]
+        times = [total_time(row_work_of(r, m, H200), H200) for r in (row, late)]
         assert times[0] == times[1] if m.in_shared else times[0] < times[1]
 
 
@@ -203,28 +214,30 @@ def test_accesses_that_some_threads_lack_are_waited_for() -> None:
         random_row_work(random.Random(0), 100, 8192, is_double=False, is_misaligned=False), vector=8, is_cut=False
     )
     m = RowMapping(256, 4)
-    whole, longer = (work_of(replace(row, length=n), m, H200).latency for n in (8192, 8184))
+    whole, longer = (row_work_of(replace(row, length=n), m, H200).latency for n in (8192, 8184))
     assert longer - whole == pytest.approx(H200.latencies.dram_ns / 1e3)
     single = RowMapping(1024, 1)
-    assert work_of(row, single, H200).latency == work_of(replace(row, length=8184), single, H200).latency
+    assert row_work_of(row, single, H200).latency == row_work_of(replace(row, length=8184), single, H200).latency
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_weights_take_registers_or_time(seed: int) -> None:
     """They are waited for behind the last exchange, or held from the first on."""
-    row = replace(random_row_work(random.Random(seed)), late=4)
+    row = replace(random_row_work(random.Random(seed)), late_bytes=4)
     found = mappings(row, H200)
-    early = [m for m in found if m.early]
+    early = [m for m in found if m.load_all_first]
     for m in early:
         (other,) = (
-            o for o in found if o._replace(registers=0, resident=0) == m._replace(early=False, registers=0, resident=0)
+            o
+            for o in found
+            if o._replace(registers=0, resident=0) == m._replace(load_all_first=False, registers=0, resident=0)
         )
         assert m.registers - other.registers == m.batch * row.vector
         assert m.resident <= other.resident
-        mine, others = (work_of(row, each, H200) for each in (m, other))
+        mine, others = (row_work_of(row, each, H200) for each in (m, other))
         assert mine.start < others.start
         assert mine._replace(start=0, resident=0) == others._replace(start=0, resident=0)
-    assert not any(m.early for m in mappings(replace(row, late=0), H200))
+    assert not any(m.load_all_first for m in mappings(replace(row, late_bytes=0), H200))
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -236,4 +249,4 @@ def test_which_inputs_are_read_behind_a_reduction(is_late: bool) -> None:
         total = fd.ops.sum(x if is_late else x * y, [1], keepdim=True)
         fd.add_output((x - total * fd.ops.exp(y)) * weight)
     assert fd.fusion is not None
-    assert persistent_rows(fd.fusion.ir_fusion, one_pass=False).is_late is is_late
+    assert persistent_rows(fd.fusion.ir_fusion, one_pass=False).has_late_input is is_late

@@ -11,13 +11,13 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost.estimate import close_to, total_time
 from fuser.schedule.cost.scan_mappings import (
     ScanMapping,
-    ScanWork,
-    blocks_of,
+    ScanSpace,
     ranked_scans,
+    scan_blocks,
     scan_mappings,
     scan_reasons,
+    scan_work_of,
     steps_of,
-    work_of,
 )
 from tests.schedule.random_scan_work import random_scan_work
 
@@ -39,8 +39,8 @@ def test_every_scan_has_mappings_and_all_of_them_fit_and_cover_it(seed: int) -> 
         assert m.resident >= 1
         along = m.along * m.batch * m.sharing * (m.vector if scan.inner else 1)
         assert steps_of(scan, m) * along >= scan.length
-        assert blocks_of(scan, m) // m.sharing * m.beside * (1 if scan.inner else m.vector) >= scan.kept
-        work = work_of(scan, m, device)
+        assert scan_blocks(scan, m) // m.sharing * m.across * (1 if scan.inner else m.vector) >= scan.kept
+        work = scan_work_of(scan, m, device)
         assert min(work) >= 0
         assert total_time(work, device) > device.launch
 
@@ -55,12 +55,12 @@ def test_the_first_of_the_ranking_takes_about_as_long_as_the_fastest(seed: int) 
     assert len(list(scan_reasons(scan, device))) == 1 + min(5, len(times))
 
 
-def rows(kept: int, length: int, itemsize: int) -> ScanWork:
+def rows(kept: int, length: int, itemsize: int) -> ScanSpace:
     """Running sums of rows, which begin anywhere where their length says so."""
     vector = 16 // max(itemsize, 2)
     missing = vector - 1 if length % vector else 0
     sizes = {"itemsize": itemsize, "narrowest": itemsize, "loaded": itemsize, "moved": 2 * itemsize}
-    return ScanWork(
+    return ScanSpace(
         True, length + missing, kept, vector, **sizes, arguments=2, scans=1, live=1, operations=0, most=1000,
         is_cut=missing > 0, is_divided=False, is_apart=missing > 0,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def rows(kept: int, length: int, itemsize: int) -> ScanWork:
     ],
 )
 def test_estimates_of_rows_that_were_measured(
-    scan: ScanWork, measured: dict[tuple[int, int, int, bool], float]
+    scan: ScanSpace, measured: dict[tuple[int, int, int, bool], float]
 ) -> None:
     """Each within a third, and the one that should be fastest nearly is."""
     known = {m: m for m in scan_mappings(scan, H200)}
@@ -93,7 +93,7 @@ def test_estimates_of_rows_that_were_measured(
         asked = ScanMapping(threads, 1, batch, scan.vector, sharing, ahead)
         m = next((m for m in known if m._replace(resident=1) == asked), None)
         assert m is not None, asked
-        time = total_time(work_of(scan, m, H200), H200)
+        time = total_time(scan_work_of(scan, m, H200), H200)
         assert us / 1.33 < time < us * 1.33, (asked, time, us)
         times[time] = us
     assert times[min(times)] <= min(times.values()) * 1.06

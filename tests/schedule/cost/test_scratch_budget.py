@@ -14,13 +14,13 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.ir.facts import TensorDescriptor
-from fuser.lowering.memory.allocate_shared import PLENTY
+from fuser.lowering.memory.allocate_shared import NO_REUSE_BYTES
 from fuser.schedule.cost.scratch_budget import EXCHANGES
 from fuser.simulator.device import SimulatorDevice
 
 
 def test_small_buffers_have_room() -> None:
-    assert EXCHANGES >= PLENTY
+    assert EXCHANGES >= NO_REUSE_BYTES
 
 
 def test_maxima_and_sums_of_warps_have_room_beside_the_table() -> None:

@@ -7,22 +7,22 @@ from itertools import pairwise
 import pytest
 
 from fuser.ir.device_info import WARP
-from fuser.schedule.cost.row_work import MOST_BATCH
-from fuser.schedule.cost.thread_batches import batches_of, spreads_of, threads_for
+from fuser.schedule.cost.row_space import MAX_BATCH
+from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, threads_for
 
 
 @pytest.mark.parametrize("accesses", [1, 2, 7, 31, 33, 100, 1000, 5000])
 def test_threads_hold_all_accesses(accesses: int) -> None:
-    for batch in range(1, MOST_BATCH + 1):
+    for batch in range(1, MAX_BATCH + 1):
         threads = threads_for(accesses, batch)
         assert threads * batch >= accesses
         assert threads % WARP == 0 or threads.bit_count() == 1
-    found = list(batches_of(accesses, 1, MOST_BATCH))
+    found = list(candidate_batches(accesses, 1, MAX_BATCH))
     threads = [threads_for(accesses, b) for b in found]
     assert found[0] == 1
     assert all(a < b for a, b in pairwise(found))
     assert all(a > b for a, b in pairwise(threads)), "each time fewer"
-    assert {threads_for(accesses, b) for b in range(1, MOST_BATCH + 1)} == set(threads), "none is left out"
+    assert {threads_for(accesses, b) for b in range(1, MAX_BATCH + 1)} == set(threads), "none is left out"
 
 
 @pytest.mark.parametrize("accesses", [1, 100, 513, 8192, 31251, 1 << 17])
@@ -34,4 +34,4 @@ def test_spreads_are_all_that_leave_no_thread_idle(accesses: int, threads: int, 
         sharing = -(-accesses // (threads * batch))
         if sharing > 1 and -(-accesses // (threads * sharing)) == batch:
             expected.append((batch, sharing))
-    assert list(spreads_of(accesses, threads, fewest, 48)) == expected
+    assert list(candidate_block_splits(accesses, threads, fewest, 48)) == expected

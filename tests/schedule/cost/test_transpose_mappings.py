@@ -9,33 +9,33 @@ import pytest
 
 from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.pointwise_mappings import MOST_EXPLAINED
-from fuser.schedule.cost.pointwise_work import Stream
+from fuser.schedule.cost.pointwise_mappings import MAX_EXPLAINED
+from fuser.schedule.cost.pointwise_work import AccessPattern
 from fuser.schedule.cost.transpose_mappings import (
-    TransposeWork,
+    TransposeProblem,
     ranked_transposes,
-    resident_tiles,
     shared_bytes,
     transpose_mappings,
     transpose_reasons,
+    transpose_resident_blocks,
     transpose_work_of,
 )
 
 DEVICES = [DeviceInfo.preset(name) for name in ("sm_75", "sm_80", "H200", "sm_120")]
 
 
-def random_work(chance: random.Random) -> TransposeWork:
+def random_work(chance: random.Random) -> TransposeProblem:
     m, n = (int(2 ** chance.uniform(4, 13)) for _ in range(2))
     itemsize, other = chance.choice([2, 4, 8]), chance.choice([2, 4, 8])
     vectors = [chance.choice([1, 16 // size]) for size in (itemsize, other)]
     even = chance.random() < 0.5
-    staged = Stream(itemsize, vectors[0] * itemsize, False, (itemsize, m * itemsize), is_even=even)
-    others = [Stream(other, vectors[1] * other, True, (n * other, other))]
+    staged = AccessPattern(itemsize, vectors[0] * itemsize, False, (itemsize, m * itemsize), is_even=even)
+    others = [AccessPattern(other, vectors[1] * other, True, (n * other, other))]
     if chance.random() < 0.5:
-        others.append(Stream(other, vectors[1] * other, False, (n * other, other)))
+        others.append(AccessPattern(other, vectors[1] * other, False, (n * other, other)))
     batch = chance.choice([1, 1, 3, 40])
     total = m * n * batch
-    return TransposeWork(
+    return TransposeProblem(
         (m, n),
         batch,
         ((vectors[0], vectors[1]),),
@@ -60,7 +60,7 @@ def test_tiles_fit(seed: int) -> None:
         assert all(m.elements % (m.threads * v) == 0 for v in m.vectors), "no thread is without an access"
         assert m.threads <= device.max_threads_per_block
         assert shared_bytes(work, m) <= device.shared_per_block
-        resident = resident_tiles(work, m, device)
+        resident = transpose_resident_blocks(work, m, device)
         assert resident >= 1
         assert total_time(transpose_work_of(work, m, resident, device), device) > device.launch
 
@@ -96,5 +96,5 @@ def test_tiles_follow_the_device(other: DeviceInfo) -> None:
 
 def test_the_best_are_explained() -> None:
     reasons = transpose_reasons(random_work(random.Random(7)), H200)
-    assert 1 < len(reasons) <= MOST_EXPLAINED
+    assert 1 < len(reasons) <= MAX_EXPLAINED
     assert all("tiles of" in words and "us (memory" in words for words in reasons)

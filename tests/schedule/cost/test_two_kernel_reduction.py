@@ -18,7 +18,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import BURST_BYTES, H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.schedule.cost.two_kernel_reduction import Times, burst_overhead, compare_times
+from fuser.schedule.cost.two_kernel_reduction import TwoKernelTimes, burst_overhead, compare_times
 from fuser.schedule.params import Aligned, InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
 
 D = DataType
@@ -75,7 +75,7 @@ def norm_of(n: int, g: int, k: int, h: int, w: int, dtype: DataType, *, only: bo
 
 def always_in_steps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        sys.modules["fuser.schedule.cost.two_kernel_reduction"], "compare_times", lambda *_: Times(2.0, 1.0, 3)
+        sys.modules["fuser.schedule.cost.two_kernel_reduction"], "compare_times", lambda *_: TwoKernelTimes(2.0, 1.0, 3)
     )
 
 
@@ -163,9 +163,9 @@ def test_late_launches_and_slow_memories_cost_more(n: int, *, only: bool) -> Non
     """The same params: launches are time of two steps alone, bytes of both, and of one kernel more."""
     late = replace(H200, arch="sm_89")
     slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 4)
-    compared: list[tuple[Times | None, ...]] = []
+    compared: list[tuple[TwoKernelTimes | None, ...]] = []
 
-    def compare(*args: Any) -> Times | None:
+    def compare(*args: Any) -> TwoKernelTimes | None:
         compared.append(tuple(compare_times(*args[:-1], device) for device in (H200, late, slow)))
         return None
 

@@ -110,7 +110,7 @@ def test_dtypes(define: Definition, dtype: DataType) -> None:
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), [(700, 1), (37, 129), (10, 24), (301, 16)])
 def test_blocks_with_several_rows(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(chained_reduction, "MAX_BLOCKS", 3)
     check(define, rows, columns)
 
 
@@ -315,10 +315,10 @@ def test_nothing_to_reduce(define: Definition, rows: int, columns: int) -> None:
     np.testing.assert_array_equal(found, np.nan if rows == 0 and define is mean_of_norms else 0.0)
 
 
-@pytest.mark.parametrize("most", [chained_reduction.MOST_BLOCKS, 2])
+@pytest.mark.parametrize("most", [chained_reduction.MAX_BLOCKS, 2])
 def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gathered from a row that lies in shared memory is read from the input: other threads copied it."""
-    monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", most)
+    monkeypatch.setattr(chained_reduction, "MAX_BLOCKS", most)
     propose_only(monkeypatch, lambda m: m.in_shared and not m.groups)
     rows, columns = 5, 40_000
     answer = proposal(fusion_of(chosen_beside_normalised, Float), rows, columns, SMALL)

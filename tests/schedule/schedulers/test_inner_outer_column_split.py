@@ -13,10 +13,10 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.gradient_mappings import CLUSTER
-from fuser.schedule.cost.gradient_space import Gradient, find_gradient
-from fuser.schedule.cost.gradient_work import ranked_gradients
-from fuser.schedule.params import ColumnsOfBlocks, InnerOuterParams, OneCluster
+from fuser.schedule.cost.inner_outer_mappings import CLUSTER
+from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
+from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
+from fuser.schedule.params import ClusterSplit, ColumnSplit, InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -37,11 +37,11 @@ H200 = DeviceInfo.preset("H200")
 Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 
 
-def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Gradient:
+def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> SizedInnerOuter:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    found = find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate))
-    assert isinstance(found, Gradient)
+    found = find_inner_outer(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    assert isinstance(found, SizedInnerOuter)
     return found
 
 
@@ -66,8 +66,8 @@ def check(
     (segment,) = segment_fusion(fusion).segments
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
-    found = find_gradient(fusion, inputs, vector)
-    assert isinstance(found, Gradient)
+    found = find_inner_outer(fusion, inputs, vector)
+    assert isinstance(found, SizedInnerOuter)
     length = found.space.length
     assert found.space.vector == vector
     batch = -(-length // (vector * threads * sharing))
@@ -77,7 +77,7 @@ def check(
     params = InnerOuterParams(
         found.order,
         found.inner_outer.reference.name,
-        OneCluster(blocks, sharing) if in_cluster else ColumnsOfBlocks(sharing),
+        ClusterSplit(blocks, sharing) if in_cluster else ColumnSplit(sharing),
         threads,
         1,
         batch,
@@ -159,9 +159,9 @@ def test_rows_held_at_once_wait_once_and_for_values() -> None:
 def test_few_rows_are_one_cluster(rows: int, length: int) -> None:
     """Of all mappings, where a device has clusters; long rows and many are not."""
     space = found_for(layer_norm_backward, rows, length, BFloat16).space
-    assert ranked_gradients(space, H200)[0][1].exchange == CLUSTER
-    assert ranked_gradients(replace(space, rows=16384), H200)[0][1].exchange != CLUSTER
-    assert ranked_gradients(replace(space, length=100 * length), H200)[0][1].exchange != CLUSTER
+    assert ranked_inner_outer(space, H200)[0][1].exchange == CLUSTER
+    assert ranked_inner_outer(replace(space, rows=16384), H200)[0][1].exchange != CLUSTER
+    assert ranked_inner_outer(replace(space, length=100 * length), H200)[0][1].exchange != CLUSTER
 
 
 def test_rows_over_the_grid_leave_the_second_cache_last() -> None:

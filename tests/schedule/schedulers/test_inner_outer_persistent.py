@@ -17,10 +17,10 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.kernel.kernel import AsyncCopy, SpinWait, walk
 from fuser.ir.ops.enums import SchedulerType
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
-from fuser.schedule.cost.gradient_mappings import SUMS, GradientMapping, columns_of_block
-from fuser.schedule.cost.gradient_space import Gradient, find_gradient
-from fuser.schedule.cost.gradient_work import ranked_gradients
-from fuser.schedule.params import InnerOuterParams, RowsOfBlocks
+from fuser.schedule.cost.inner_outer_mappings import SUMS, InnerOuterMapping, columns_of_block
+from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
+from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
+from fuser.schedule.params import InnerOuterParams, RowSplit
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, params_of
@@ -172,7 +172,7 @@ def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
 @pytest.mark.parametrize("length", [1, 300, 7168, 100_000])
 def test_few_blocks_take_their_columns_in_few_trips(threads: int, blocks: int, length: int) -> None:
     """Or with all their threads side by side, or as many along a column as there are parts of it."""
-    across = columns_of_block(length, GradientMapping(SUMS, 8, threads, 1, 1, blocks))
+    across = columns_of_block(length, InnerOuterMapping(SUMS, 8, threads, 1, 1, blocks))
     assert threads % across == 0
     assert 16 * across * blocks >= length or threads // across <= blocks
 
@@ -263,11 +263,11 @@ def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool)
             KernelCompiler(H200).compile_segment(segment, bound)
 
 
-def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[Gradient, InnerOuterParams]:
+def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[SizedInnerOuter, InnerOuterParams]:
     """The best parameters for blocks that have rows of their own, in registers."""
-    found = find_gradient(fusion, inputs)
+    found = find_inner_outer(fusion, inputs)
     assert not isinstance(found, Refused)
-    mappings = (m for _, m in ranked_gradients(found.space, SMALL))
+    mappings = (m for _, m in ranked_inner_outer(found.space, SMALL))
     params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), inputs, SMALL)
     assert isinstance(params, InnerOuterParams)
     return found, params
@@ -304,7 +304,7 @@ def test_two_rows_at_once_and_none_ahead(define: Definition, rows: int, length: 
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
     _, proposed = rows_of_blocks(fusion, inputs)
-    params = replace(proposed, rows=2, split=RowsOfBlocks(2, 1), prefetch=0)
+    params = replace(proposed, rows=2, split=RowSplit(2, 1), prefetch=0)
     device = SimulatorDevice(info=SMALL)
     kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
     results = run_on(device, kernel, fusion, arrays)

@@ -20,14 +20,14 @@ from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.nvrtc import is_available
-from fuser.schedule.cost.estimate import MOST_EXPLAINED
-from fuser.schedule.cost.row_mappings import RowMapping, group_mappings
+from fuser.schedule.cost.estimate import MAX_EXPLAINED
+from fuser.schedule.cost.row_mappings import RowMapping, block_group_mappings
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import (
     InnerPersistentScheduler,
-    _Asked,
     _best,
+    _MappingQuery,
     _ranked,
 )
 from fuser.simulator.device import SimulatorDevice
@@ -121,7 +121,7 @@ def test_weights_are_read_before_the_first_exchange(
     sharing: int, dtype: DataType, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    propose_only(monkeypatch, lambda m: m.early and m.sharing == sharing)
+    propose_only(monkeypatch, lambda m: m.load_all_first and m.sharing == sharing)
     _, kernel = run_rows(layer_norm, dtype, 5, length)
     order = list(walk(kernel.body))
     exchanged = next(i for i, s in enumerate(order) if isinstance(s, Shuffle))
@@ -241,23 +241,23 @@ def test_nothing_is_put_into_words_before_it_is_read(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(inner_persistent, "estimate", lambda *_: pytest.fail("estimated for a text"))
         params = proposed(fusion_of(softmax), (64, 1000), dtype=Float)
-    assert len(params.reasons) == 1 + MOST_EXPLAINED
+    assert len(params.reasons) == 1 + MAX_EXPLAINED
     assert params.reasons[1:] == tuple(params.reasons)[1:]
 
 
-def random_asked(rng: random.Random) -> _Asked:
+def random_asked(rng: random.Random) -> _MappingQuery:
     """Which mappings of rows at random are asked for."""
     row = random_row_work(rng)
     if rng.random() < 0.1:
-        return _Asked(replace(row, vector=1, is_misaligned=False), False, False, False, only_clusters=True)
-    return _Asked(row, rng.random() < 0.9, True, not row.is_misaligned, only_clusters=False)
+        return _MappingQuery(replace(row, vector=1, is_misaligned=False), False, False, False, only_clusters=True)
+    return _MappingQuery(row, rng.random() < 0.9, True, not row.is_misaligned, only_clusters=False)
 
 
 def some_rows(rng: random.Random) -> list[int]:
     return [1, 2, rng.randint(3, 300), rng.randint(300, 100_000), rng.randint(100_000, 10_000_000)]
 
 
-def of_rows(asked: _Asked, rows: int) -> _Asked:
+def of_rows(asked: _MappingQuery, rows: int) -> _MappingQuery:
     return replace(asked, row=replace(asked.row, rows=rows))
 
 
@@ -272,9 +272,11 @@ def test_what_surely_takes_longer_is_no_proposal(seed: int) -> None:
         best = _best(asked, device)
         ranked = _ranked(asked, device)
         assert best == (ranked[0][1] if ranked else None)
-        if asked.may_group and not asked.only_clusters:
-            may_place = asked.may_place_groups
-            assert {m for _, m in ranked if m.groups} == set(group_mappings(asked.row, device, may_place=may_place))
+        if asked.may_use_block_groups and not asked.only_clusters:
+            may_use_shared = asked.may_use_shared_in_groups
+            assert {m for _, m in ranked if m.groups} == set(
+                block_group_mappings(asked.row, device, may_use_shared=may_use_shared)
+            )
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -419,7 +419,7 @@ def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts, pads and slices of rows of any extents, then of others with the same definition."""
-    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise_space, "MIN_THREADS", 0)
     rng = np.random.default_rng(seed)
     count, step = int(rng.integers(2, 4)), int(rng.choice([2, 4, 8]))
     pads = [int(n) * step for n in rng.integers(0, 2, 2)]

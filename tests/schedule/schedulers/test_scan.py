@@ -147,7 +147,7 @@ def test_mappings_have_work_for_all_threads(kept: int, length: int, inner: bool)
         # Less than one more access of each thread than the row has.
         spare = steps * params.block_scan * params.batch * params.vector * params.cluster - length
         assert spare <= params.vector * max(32, params.block_scan) * max(steps, params.batch) * params.cluster
-        assert bool(params.bounds) == (steps == 1 and length > 1)
+        assert bool(params.extent_ranges) == (steps == 1 and length > 1)
 
 
 def test_rows_that_registers_hold_take_one_step() -> None:
@@ -162,7 +162,7 @@ def test_few_long_rows_take_clusters(shape: tuple[int, int]) -> None:
     params = propose(fusion_of(rows), shape)
     assert params.cluster > 1
     assert 2 * params.cluster * shape[0] >= H200.sm_count or params.cluster == H200.max_cluster
-    assert bool(params.bounds) == (shape[1] <= params.block_scan * params.batch * params.cluster * params.vector)
+    assert bool(params.extent_ranges) == (shape[1] <= params.block_scan * params.batch * params.cluster * params.vector)
 
 
 def test_many_short_rows_that_begin_anywhere_are_cut() -> None:
@@ -245,9 +245,9 @@ def test_forced_steps(length: int, threads: int, tiles: int, cluster: int) -> No
     bound = bind_inputs(fusion, [values])
     params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, ScanParams)
-    forced = replace(params, block_scan=threads, block_iterate=1, batch=tiles, cluster=cluster, bounds=())
+    forced = replace(params, block_scan=threads, block_iterate=1, batch=tiles, cluster=cluster, extent_ranges=())
     for ahead in (False, True):
-        scheduled = ScanScheduler().apply(fusion, replace(forced, ahead=ahead))
+        scheduled = ScanScheduler().apply(fusion, replace(forced, prefetch=ahead))
         lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
         (out,) = simulate(lowered, [values], seed=1).check().values()
         np.testing.assert_array_equal(out, np.cumsum(values, 1))
@@ -430,7 +430,7 @@ def test_what_is_the_same_all_along_the_scanned_dim_is_computed_before_the_first
     bound = bind_inputs(fusion, arrays)
     params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, ScanParams)
-    scheduled = ScanScheduler().apply(fusion, replace(params, bounds=(), cluster=1))
+    scheduled = ScanScheduler().apply(fusion, replace(params, extent_ranges=(), cluster=1))
     kernel = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate)).kernel
     steps = [s for s in walk(kernel.body) if isinstance(s, For) and not s.unroll and not s.unswitch]
     assert steps

@@ -15,7 +15,7 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.ops.enums import ParallelType
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import PointwiseParams, ReductionParams, Unaligned
-from fuser.schedule.registry import SCHEDULERS, scheduler_of
+from fuser.schedule.registry import SCHEDULERS, scheduler_by_type
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
@@ -43,13 +43,13 @@ def x(fd: FusionDefinition, rank: int = 2) -> Any:
 
 
 def answer(kind: SchedulerType, fusion: Fusion) -> Accepted | Refused:
-    scheduler = scheduler_of(kind)
+    scheduler = scheduler_by_type(kind)
     assert scheduler is not None
     return scheduler.accepts(fusion)
 
 
 def propose(kind: SchedulerType, fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> Any:
-    scheduler = scheduler_of(kind)
+    scheduler = scheduler_by_type(kind)
     assert scheduler is not None
     bound = bind_inputs(fusion, [TensorDescriptor(dtype, s, row_major(s)) for s in shapes])
     return scheduler.propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
@@ -103,8 +103,8 @@ def test_refusals(kind: SchedulerType, build: Callable[[FusionDefinition], None]
 def test_order_and_lookup() -> None:
     assert [s.type for s in SCHEDULERS][:1] == [SchedulerType.no_op]
     for scheduler in SCHEDULERS:
-        assert scheduler_of(scheduler.type) is scheduler
-    assert scheduler_of(SchedulerType.matmul) is None
+        assert scheduler_by_type(scheduler.type) is scheduler
+    assert scheduler_by_type(SchedulerType.matmul) is None
 
 
 def test_pointwise_width_follows_size_dtype_and_alignment() -> None:
@@ -123,7 +123,7 @@ def test_pointwise_width_follows_size_dtype_and_alignment() -> None:
 
 def test_pointwise_order_follows_memory() -> None:
     fusion = fusion_of(lambda fd: fd.add_output(x(fd) * 2.0))
-    scheduler = scheduler_of(SchedulerType.pointwise)
+    scheduler = scheduler_by_type(SchedulerType.pointwise)
     assert scheduler is not None
     bound = bind_inputs(fusion, [TensorDescriptor(Float, (64, 32), (1, 64))])
     params = scheduler.propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)

@@ -96,7 +96,7 @@ def test_all_accesses_but_the_last_are_inside(length: int, monkeypatch: pytest.M
     propose_only(monkeypatch, lambda m: not m.in_shared and m.sharing == 1)
     params = of_rows(D.BFloat16, 30965, length)
     width = params.threads * params.vector
-    ((_, _, low, high),) = params.bounds
+    ((_, _, low, high),) = params.extent_ranges
     assert high == width * params.batch
     assert low == (width * (params.batch - 1) + 1 if length < high else length)
 
@@ -124,7 +124,7 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         in_shared=(),
         vector=1,
         vectorized=(),
-        bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
+        extent_ranges=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]

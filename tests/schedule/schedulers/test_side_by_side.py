@@ -15,7 +15,7 @@ from fuser.host_ir.instructions.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.gradient_work import two_kernels
+from fuser.schedule.cost.inner_outer_work import two_kernel_work
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
@@ -101,7 +101,7 @@ def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
     for itemsize in (2, 4, 8):
         space = random_gradient_space(random.Random(0), 100_000, 257, itemsize=itemsize, vector=16 // itemsize)
         by_element, whole = (
-            total_time(two_kernels(replace(space, vector=vector), H200), H200) for vector in (1, space.vector)
+            total_time(two_kernel_work(replace(space, vector=vector), H200), H200) for vector in (1, space.vector)
         )
         ratios.append(by_element / whole)
     assert ratios == sorted(ratios, reverse=True)

@@ -153,7 +153,7 @@ def test_results_of_odd_rows_are_stored_by_neighbours() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads reduce however few results there are."""
     for module in (pointwise_space, thread_reduction):
-        monkeypatch.setattr(module, "LEAST_THREADS", 0)
+        monkeypatch.setattr(module, "MIN_THREADS", 0)
 
 
 _EXTENTS = (1, 2, 3, 5, 8, 16, 24, 33)
@@ -254,7 +254,7 @@ def test_random_definitions(seed: int) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_random_definitions_are_reduced_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test above is about happens there: runs of cells, whole or in part, and vectors across them."""
+    """What the test above is about happens there: runs of inner tiles, whole or in part, and vectors across them."""
     seen = noted(monkeypatch)
     for seed in range(96):
         fd, arguments, _ = Random(seed).run()

@@ -22,8 +22,8 @@ from fuser.schedule.analysis.reference import (
     dim_order,
     resolving_graph,
 )
-from fuser.schedule.analysis.rows import row_bounds
-from fuser.schedule.analysis.stages import stage_levels, unscheduled
+from fuser.schedule.analysis.rows import row_extent_ranges
+from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
@@ -42,7 +42,7 @@ WIDE_REGISTERS = 16
 
 
 @record
-class GradientSpace:
+class InnerOuterSpace:
     """What the search depends on. Counts in elements, where nothing else is said.
 
     length, rows         of a row; how many there are, rounded up so that numbers that are not far apart share a kernel
@@ -111,7 +111,7 @@ def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
 
 
 @record(eq=False)
-class Gradient:
+class SizedInnerOuter:
     """A segment of inner and outer reductions at its sizes: its space, and what no mapping changes (see InnerOuterParams).
 
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
@@ -126,24 +126,24 @@ class Gradient:
     groups: list[Group]
     vectorized: tuple[str, ...]
     read: tuple[str, ...]
-    space: GradientSpace
+    space: InnerOuterSpace
 
     def bounds(
         self, inputs: SegmentInputs, capacity: int, rows: int = 0, *, least: int = 1
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
         """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
-        `rows`: see `row_bounds`."""
+        `rows`: see `row_extent_ranges`."""
         inner_outer = self.inner_outer
-        found = row_bounds(
+        found = row_extent_ranges(
             self.segment, self.graph, inner_outer.along, inputs, capacity, self.order, self.groups, least
         )
         if not rows or isinstance(found, Refused):
             return found
-        others = row_bounds(self.segment, self.graph, inner_outer.others, inputs, rows, self.order, self.groups)
+        others = row_extent_ranges(self.segment, self.graph, inner_outer.others, inputs, rows, self.order, self.groups)
         return others if isinstance(others, Refused) else found + others
 
 
-def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gradient | Refused:
+def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> SizedInnerOuter | Refused:
     """What the segment has at these sizes; `most`: elements of an access that are asked for."""
     graph = resolving_graph(segment)
     choices = row_orientations(segment, graph)
@@ -176,9 +176,9 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
     vectorized = tuple(n for n in vectorized if n not in sums)
     widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
-    space = GradientSpace(
+    space = InnerOuterSpace(
         length,
-        rounded_up(rows),
+        round_up_rows(rows),
         vector,
         tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
         loaded=sum(read_sizes),
@@ -190,7 +190,7 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
         sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        exchanges=len(set(stage_levels(unscheduled(segment)).values())) - 1,
+        exchanges=len(set(stage_levels(empty_schedule(segment)).values())) - 1,
         own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
         column_registers=sum_registers(segment, inner_outer),
         statistic_registers=len(inner_outer.row) * (DOUBLE_STATISTIC if is_double else 1),
@@ -198,10 +198,10 @@ def find_gradient(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Gra
         row_operations=row_instructions(segment),
         is_double=is_double,
     )
-    return Gradient(segment, graph, inner_outer, order, groups, vectorized, tuple(t.name for t in read), space)
+    return SizedInnerOuter(segment, graph, inner_outer, order, groups, vectorized, tuple(t.name for t in read), space)
 
 
-def rounded_up(rows: int) -> int:
+def round_up_rows(rows: int) -> int:
     """To the next number of `OF_ROWS` binary digits."""
     step = 1 << (rows >> OF_ROWS).bit_length()
     return -(-rows // step) * step

@@ -13,16 +13,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
-from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks
+from fuser.schedule.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
 from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment
 
 
 def recompute_boundaries(
-    fusion: Fusion, segments: Sequence[Segment], without: Collection[SizeRefusal]
+    fusion: Fusion, segments: Sequence[Segment], size_refusals: Collection[SizeRefusal]
 ) -> list[Segment]:
     """The segments that a fusion was cut into, with less that is stored between them."""
     found = list(segments)
-    boundaries = _Boundaries(fusion, without)
+    boundaries = _Boundaries(fusion, size_refusals)
     for k in reversed(range(len(found))):
         while k < len(found):
             stored = boundaries.only_stored(found[k])
@@ -35,9 +35,9 @@ def recompute_boundaries(
 
 
 class _Boundaries:
-    def __init__(self, fusion: Fusion, without: Collection[SizeRefusal]) -> None:
+    def __init__(self, fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> None:
         self.fusion = fusion
-        self.unfit = without
+        self.unfit = size_refusals
         self.rank = ranks(fusion)
         self.known = {t.name: t for t in self.rank}
         self.shown = set(fusion.output_tensors)
@@ -82,7 +82,7 @@ class _Boundaries:
         for n in (k, *readers) if outputs else readers:
             wanted = outputs if n == k else segments[n].fusion.output_tensors
             made = (given if n == k else self._inputs(segments[n]) | leaves) - set(dropped)
-            new = accepted_segment(*part_of(self.fusion, wanted, made), self.unfit)
+            new = accepted_segment(*extract_part(self.fusion, wanted, made), self.unfit)
             if new is None:
                 return None
             changed[n] = replace(new, starts_next=segments[n].starts_next, beside=segments[n].beside)

@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.schedule.cost.gradient_space import Gradient, find_gradient, rounded_up, size_registers
+from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, round_up_rows, size_registers
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from tests.fusions.inner_outer import (
     Definition,
@@ -19,10 +19,10 @@ from tests.fusions.inner_outer import (
 )
 
 
-def found_of(define: Definition, rows: int, length: int, dtype: DataType, most: int = 16) -> Gradient | Refused:
+def found_of(define: Definition, rows: int, length: int, dtype: DataType, most: int = 16) -> SizedInnerOuter | Refused:
     fusion = fusion_of(define, dtype)
     bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
-    return find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate), most)
+    return find_inner_outer(fusion, SegmentInputs(bound.tensors, bound.evaluate), most)
 
 
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float], ids=lambda d: d.name)
@@ -41,10 +41,10 @@ def test_bytes_and_registers_of_layer_norm_backward(dtype: DataType, most: int) 
 
 
 def test_numbers_of_rows_that_are_not_far_apart_are_one() -> None:
-    assert [rounded_up(n) for n in range(17)] == list(range(17))
+    assert [round_up_rows(n) for n in range(17)] == list(range(17))
     for n in range(17, 3000):
-        assert n <= rounded_up(n) <= 1.125 * n
-    assert len({rounded_up(n) for n in range(1000, 2000)}) == 9
+        assert n <= round_up_rows(n) <= 1.125 * n
+    assert len({round_up_rows(n) for n in range(1000, 2000)}) == 9
 
 
 def test_sums_are_counted_and_no_vectors_asked_of_them() -> None:
@@ -59,4 +59,4 @@ def test_a_segment_without_elements_is_refused() -> None:
     empty = np.zeros((0, 512), np.float32)
     fusion = fusion_of(softmax_and_sums, DataType.Float)
     bound = bind_inputs(fusion, [described(empty)])
-    assert find_gradient(fusion, SegmentInputs(bound.tensors, bound.evaluate)) == Refused("there is no element")
+    assert find_inner_outer(fusion, SegmentInputs(bound.tensors, bound.evaluate)) == Refused("there is no element")

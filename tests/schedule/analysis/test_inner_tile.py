@@ -1,4 +1,5 @@
-"""A thread takes whole cells where the innermost dims are few elements: whole vectors on both sides, each element read once."""
+"""A thread takes whole inner tiles where the innermost dims are few elements: whole vectors on both sides, each
+element read once."""
 
 from __future__ import annotations
 
@@ -158,7 +159,7 @@ def upsampled_of(dtype: DataType, shape: Sequence[int], r: int) -> Callable[[Any
 def test_rows_without_a_divisor_are_stored_by_cells(
     define_of: Callable[..., Any], dtype: DataType, r: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neighbouring threads store neighbouring cells, one access each, and a block has more than one short row of them."""
+    """Neighbouring threads store neighbouring inner tiles, one access each, and a block has more than one short row of them."""
     chosen = tiles(monkeypatch)
     shape = (16, 48, 61, length)
     (body,) = sources(define_of(dtype, shape, r), [dense(*shape, dtype=dtype)])
@@ -179,7 +180,7 @@ def test_results_of_short_runs(
     define_of: Callable[..., Any], dtype: DataType, shape: tuple[int, ...], r: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Tiles of few elements, and several rows a thread.
-    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
+    monkeypatch.setattr(pointwise_space, "MIN_THREADS", 0)
     kind = {DataType.Half: np.float16, Float: np.float32, DataType.Double: np.float64}[dtype]
     x = (np.arange(np.prod(shape)) % 2039).astype(kind).reshape(shape)
     with FusionDefinition() as fd:
@@ -216,7 +217,7 @@ def test_a_part_without_elements_is_no_cell() -> None:
 
 
 def test_parts_of_long_rows_are_no_cells() -> None:
-    """Half of a row is no part of a cell: each half is a read of its own."""
+    """Half of a row is no part of an inner tile: each half is a read of its own."""
 
     def define(fd: Any) -> list[Any]:
         x = fd.define_tensor([-1, -1], True, BFloat16)
@@ -230,16 +231,16 @@ def test_parts_of_long_rows_are_no_cells() -> None:
 
 @pytest.mark.parametrize("seed", range(48))
 def test_random_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells of small tensors, on the simulator."""
-    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
+    """Inner tiles of small tensors, on the simulator."""
+    monkeypatch.setattr(pointwise_space, "MIN_THREADS", 0)
     fd, arguments, expected = generate(seed)
     for found, wanted in zip(fd.execute(arguments, device="simulator"), expected, strict=True):
         np.testing.assert_array_equal(np.asarray(found), wanted)
 
 
 def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test above is about happens there: cells of several kinds."""
-    monkeypatch.setattr(pointwise_space, "LEAST_THREADS", 0)
+    """What the test above is about happens there: inner tiles of several kinds."""
+    monkeypatch.setattr(pointwise_space, "MIN_THREADS", 0)
     seen = tiles(monkeypatch)
     for seed in range(24):
         fd, arguments, _ = generate(seed)

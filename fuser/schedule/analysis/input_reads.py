@@ -52,17 +52,17 @@ class InputRead:
     index: Tensor | None = None
 
     @property
-    def seen_along(self) -> tuple[IterDomain, ...]:
+    def varying_dims(self) -> tuple[IterDomain, ...]:
         """Every dim of the loops with which other elements are read."""
-        return (*self.followed, *(d for d, _ in self.lookups))
+        return (*self.followed_dims, *(d for d, _ in self.lookups))
 
     @property
-    def followed(self) -> tuple[IterDomain, ...]:
+    def followed_dims(self) -> tuple[IterDomain, ...]:
         """Every dim of the loops that the read follows."""
         return (*(d for d in self.dims if d is not None), *(d for d, _, _ in self.outer))
 
 
-def step_of(read: InputRead | None, dim: int) -> int:
+def read_step(read: InputRead | None, dim: int) -> int:
     """Elements of a dim of an input from one index of the loops to the next, where it is read at other indices."""
     return read.windows[dim].step if read is not None and read.windows else 1
 
@@ -147,7 +147,7 @@ def _read_in_place(e: TensorExpr) -> list[Tensor]:
 
 
 @memoized
-def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
+def dims_without_loop(segment: Fusion) -> frozenset[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
     displaced = {
         a
@@ -190,7 +190,7 @@ def read_width(
     for window in read.windows[dim : dim + 1]:
         places += window.seams
     count = evaluate(followed.extent)
-    width = limit if count and step_of(read, dim) == 1 else 1
+    width = limit if count and read_step(read, dim) == 1 else 1
     while width > 1:
         nbytes = width * itemsize
         known = set(asked_multiples)

@@ -12,7 +12,7 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.cuts import COMPUTED_AGAIN, cut_fusion
+from fuser.schedule.partition_fusion import COMPUTED_AGAIN, partition_fusion
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.schedule.segmentation import segment_fusion
 from tests.fuzzing.random_fusions import generate
@@ -226,7 +226,7 @@ def test_values_of_many_bytes_are_stored() -> None:
         fd.add_output(o.sum(o.exp(one), [0]))
         fd.add_output(o.sum(o.exp(other), [0]))
     fusion = defined(fd)
-    parts = [part for part, _ in cut_fusion(fusion, lambda part: choose_scheduler(part)[0] is not None)]
+    parts = [part for part, _ in partition_fusion(fusion, lambda part: choose_scheduler(part)[0] is not None)]
     makers = [p for p in parts if any(a.name == t.name for t in p.input_tensors)]
     assert len(makers) == 1
 
@@ -310,7 +310,7 @@ def test_a_long_list_of_outputs_asks_few_questions() -> None:
         asked += 1
         return choose_scheduler(part)[0] is not None
 
-    assert len(cut_fusion(defined(fd), is_accepted)) == 40
+    assert len(partition_fusion(defined(fd), is_accepted)) == 40
     assert asked <= 2 * 40 + 1
 
 
@@ -338,7 +338,7 @@ def test_every_expr_of_a_part_is_needed_by_its_outputs() -> None:
     for seed in range(40):
         handle = generate(seed).fd.fusion
         assert handle is not None
-        for part, _ in cut_fusion(handle.ir_fusion, lambda part: choose_scheduler(part)[0] is not None):
+        for part, _ in partition_fusion(handle.ir_fusion, lambda part: choose_scheduler(part)[0] is not None):
             needed = set(part.output_tensors)
             for e in reversed(part.tensor_exprs):
                 assert needed & set(tensor_outputs(e))

@@ -7,9 +7,9 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion.fusion import Fusion, Tensor, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.boundaries import recompute_boundaries
-from fuser.schedule.cuts import COMPUTED_AGAIN, exprs_for, part_of, ranks
-from fuser.schedule.runs import depth_first
+from fuser.schedule.greedy_segments import depth_first
+from fuser.schedule.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
+from fuser.schedule.recompute_boundaries import recompute_boundaries
 from fuser.schedule.segment import Segment, accepted_segment, segment_of
 from fuser.schedule.segmentation import segment_fusion
 from tests.fuzzing.random_fusions import generate
@@ -121,9 +121,9 @@ def narrower(fusion: Fusion, segments: list[Segment]) -> list[str]:
             if again >= (1 + len(readers)) * t.dtype.itemsize:
                 continue
             others = [o for o in segment.fusion.output_tensors if o is not t]
-            parts = [part_of(fusion, s.fusion.output_tensors, inputs(s) | leaves - {t}) for s in readers]
+            parts = [extract_part(fusion, s.fusion.output_tensors, inputs(s) | leaves - {t}) for s in readers]
             if others:
-                parts.append(part_of(fusion, others, inputs(segment)))
+                parts.append(extract_part(fusion, others, inputs(segment)))
             if all(accepted_segment(part, extents) is not None for part, extents in parts):
                 found.append(t.name)
     return found

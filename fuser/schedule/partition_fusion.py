@@ -47,7 +47,7 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.integers.integers import Symbol
-from fuser.schedule.analysis.reads import is_displaced
+from fuser.schedule.analysis.input_reads import is_displaced
 
 Part = tuple[Fusion, tuple[Symbol, ...]]
 """Exprs as a fusion of their own, and the extents that it gets as inputs."""
@@ -56,9 +56,9 @@ COMPUTED_AGAIN = (Pointwise, Broadcast, Squeeze, Expand, Permute, Full, Iota, Re
 """Exprs that several kernels may compute, each for itself."""
 
 
-def cut_fusion(fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> list[Part]:
+def partition_fusion(fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> list[Part]:
     """Parts in an order that respects their data; each is accepted but those that cannot be cut here."""
-    return _Cuts(fusion, is_accepted).run()
+    return _Partitioner(fusion, is_accepted).run()
 
 
 class _Planned(NamedTuple):
@@ -68,7 +68,7 @@ class _Planned(NamedTuple):
     made: frozenset[Tensor]
 
 
-class _Cuts:
+class _Partitioner:
     """One use: `run()`.
 
     level     of each computed tensor; inputs have 0
@@ -87,7 +87,7 @@ class _Cuts:
         self.sources = _sources(fusion, self.rank, seen_twice)
 
     def run(self) -> list[Part]:
-        """See `cut_fusion`."""
+        """See `partition_fusion`."""
         wanted = [t for t in self.fusion.output_tensors if t in self.definitions]
         return [self._part(p.wanted, p.made) for p in self._joined(self._cut(wanted, frozenset()))]
 
@@ -269,7 +269,7 @@ class _Cuts:
         return exprs_for(self.fusion, wanted, made)
 
     def _part(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> Part:
-        return part_of(self.fusion, sorted(wanted, key=self.order.__getitem__), made)
+        return extract_part(self.fusion, sorted(wanted, key=self.order.__getitem__), made)
 
 
 def ranks(fusion: Fusion) -> dict[Tensor, int]:
@@ -291,7 +291,7 @@ def exprs_for(fusion: Fusion, wanted: Iterable[Tensor], made: Collection[Tensor]
     return found[::-1]
 
 
-def part_of(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:
+def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:
     """What makes some tensors, where others are made."""
     exprs = exprs_for(fusion, wanted, made)
     own = set(exprs)
@@ -356,7 +356,7 @@ def _seen_twice(fusion: Fusion) -> frozenset[Tensor]:
 def _sources(
     fusion: Fusion, rank: Mapping[Tensor, int], seen_twice: Collection[Tensor]
 ) -> dict[Tensor, frozenset[Tensor]]:
-    """The kept tensors and inputs that each tensor is computed of. `rank`: see `_Cuts`."""
+    """The kept tensors and inputs that each tensor is computed of. `rank`: see `_Partitioner`."""
     ends = {t for e in fusion.tensor_exprs for t in tensor_inputs(e) if _has_to_end(fusion, e, t, seen_twice)}
     found: dict[Tensor, frozenset[Tensor]] = {}
     for e in fusion.tensor_exprs:

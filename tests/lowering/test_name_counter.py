@@ -7,7 +7,7 @@ from fuser.ir.kernel.kernel import THREAD_SYMBOLS, Allocate, Buffer, For, Let, L
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_collectives import expand_collectives
-from fuser.lowering.fresh_numbers import FreshNumbers
+from fuser.lowering.name_counter import NameCounter
 
 
 def _register(name: str) -> Buffer:
@@ -15,7 +15,7 @@ def _register(name: str) -> Buffer:
 
 
 def test_numbers_count_up() -> None:
-    number = FreshNumbers()
+    number = NameCounter()
     assert [number() for _ in range(4)] == [0, 1, 2, 3]
 
 
@@ -23,7 +23,7 @@ def test_numbers_of_the_body_are_left_out() -> None:
     i, left = symbol("i0", 0, 7), symbol("t7_left1", 0, 7)
     inner = (Allocate(_register("t5_c0")), Allocate(_register("t5_own3_mean")), Let(left, ZERO))
     body: tuple[Stmt, ...] = (Allocate(_register("t2")), For(i, ZERO, const(8), ONE, inner))
-    number = FreshNumbers(body)
+    number = NameCounter(body)
     # Neither the number of a tensor nor that of a loop is one of a temporary.
     assert [number() for _ in range(4)] == [2, 4, 5, 6]
 

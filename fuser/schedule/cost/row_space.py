@@ -11,14 +11,14 @@ from fuser.schedule.cost.persistent_bytes import has_statistics, kept_bytes, per
 from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
-MOST_BATCH = 32
+MAX_BATCH = 32
 """Accesses of a thread, all in one unrolled body."""
 BLOCKS_OF_ROWS = (32, 64, 128, 256)
 """Threads of a block with several rows."""
 
 
 @record
-class RowWork:
+class RowSpace:
     """What is the same for all mappings of the rows of a segment.
 
     rows, length    of them, and elements of each, with those that its first vector may lack
@@ -30,7 +30,7 @@ class RowWork:
     kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
-    late            bytes of an element that stages behind a reduction read first
+    late_bytes            bytes of an element that stages behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 
@@ -40,7 +40,7 @@ class RowWork:
     itemsize: int
     loaded: int
     moved: int
-    beside: int
+    shared_bytes: int
     inputs: int
     arguments: int
     kept: tuple[tuple[int, int], ...]
@@ -53,13 +53,13 @@ class RowWork:
     is_double: bool
     is_cut: bool
     is_misaligned: bool
-    is_late: bool = False
-    late: int = 0
+    has_late_input: bool = False
+    late_bytes: int = 0
 
     @property
-    def side_by_side(self) -> int:
+    def max_rows_per_block(self) -> int:
         """Rows that a block of short ones may have: at most the largest power of two of which less than half are none."""
-        threads = threads_for(self.accesses, min(self.accesses, MOST_BATCH))
+        threads = threads_for(self.accesses, min(self.accesses, MAX_BATCH))
         most = BLOCKS_OF_ROWS[-1] // threads if threads <= WARP else 1
         while most > 1 and most >= 2 * self.rows:
             most //= 2
@@ -75,7 +75,7 @@ class RowWork:
         return max(1, self.stages - 2) if one_pass else self.stages - 1
 
 
-def row_work(segment: Fusion, found: Rows) -> RowWork:
+def row_space(segment: Fusion, found: Rows) -> RowSpace:
     """Of the rows of a segment."""
     statistics = has_statistics(segment)
     exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
@@ -85,7 +85,7 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
     beside = sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads)
     again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
     tensors = (*segment.input_tensors, *segment.output_tensors)
-    return RowWork(
+    return RowSpace(
         found.rows,
         found.length + found.missing_elements,
         found.accesses.vector,
@@ -108,6 +108,6 @@ def row_work(segment: Fusion, found: Rows) -> RowWork:
         any(t.dtype.itemsize > 4 for t in tensors),
         found.missing_elements > 0,
         not isinstance(found.accesses.access, Aligned),
-        persistent_rows(segment, one_pass=False).is_late,
-        persistent_rows(segment, one_pass=False).late,
+        persistent_rows(segment, one_pass=False).has_late_input,
+        persistent_rows(segment, one_pass=False).late_bytes,
     )

@@ -1,10 +1,11 @@
-"""Cells: innermost dims of few elements that a thread takes whole. Interleaved, stacked, packed and repeated values.
+"""Inner tiles: innermost dims of few elements that a thread takes whole. Interleaved, stacked, packed and repeated values.
 
 Vectors along a dim of two or four elements are short, and what lacks that dim, or is cut into slices along it, is read element
-by element. Here a thread takes several indices of the next dim, and of each all elements of the innermost dims: a cell. An
-argument that has them is accessed as one run, one that lacks them along the next dim. An input that is sliced or padded along
-such dims of its own is read whole, once: what is taken of it are elements of a copy in registers. As all of these extents are
-constants, which part of a concatenation an element is of is known when the kernel is compiled.
+by element. Here a thread takes several indices of the next dim, and of each all elements of the innermost dims: an
+inner tile. An argument that has them is accessed as one run, one that lacks them along the next dim. An input that is
+sliced or padded along such dims of its own is read whole, once: what is taken of it are elements of a copy in
+registers. As all of these extents are constants, which part of a concatenation an element is of is known when the
+kernel is compiled.
 
     t2[n, 2] = cat(t0[n, 1], t1[n, 1])      4 indices of n a thread: vectors of 4 of t0 and t1, one of 8 of t2
 """
@@ -21,30 +22,30 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
+from fuser.schedule.analysis.input_reads import is_divisible
 from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, owners_of_extents
-from fuser.schedule.analysis.reads import is_divisible
 from fuser.schedule.scheduler import SegmentInputs
 
-CELL_BYTES = 32
-"""Most bytes of a cell: a sector, of which a slice leaves nothing unread, and two accesses of a thread."""
+INNER_TILE_BYTES = 32
+"""Most bytes of an inner tile: a sector, of which a slice leaves nothing unread, and two accesses of a thread."""
 
-Place = tuple[str, int]
+InputDim = tuple[str, int]
 """A dim of an input: its name and position."""
-Bound = tuple[str, int, int, int]
+ExtentRange = tuple[str, int, int, int]
 """(input, dim, low, high)"""
 
 
 @record(eq=False)
-class Cells:
+class InnerTile:
     """What lies inside of the loops' dims.
 
-    arguments   with the held inputs' reads as one, and whose strides are those of the dims around the cells
+    arguments   with the held inputs' reads as one, and whose strides are those of the dims around the inner tiles
     inner       dims of the loops that a thread takes whole, slowest first: a part of their own
     held        inputs that are read whole, once
-    runs        elements that follow one another at the end of a cell, for arguments where that is a run of several, or of one
-                that has a loop
-    apart       for arguments whose cells are not one run each: how many of their fastest dims, and the strides of the others
-    bounds      (input, dim, low, high): extents that are constants then
+    runs        elements that follow one another at the end of an inner tile, for arguments where that is a run of
+                several, or of one that has a loop
+    apart       for arguments whose inner tiles are not one run each: how many of their fastest dims, and the strides
+    of the others extent_ranges      (input, dim, low, high): extents that are constants then
     """
 
     arguments: tuple[Argument, ...]
@@ -52,7 +53,7 @@ class Cells:
     held: tuple[str, ...]
     runs: Mapping[str, int]
     apart: Mapping[str, tuple[int, tuple[int, ...]]]
-    bounds: tuple[Bound, ...]
+    extent_ranges: tuple[ExtentRange, ...]
 
 
 class SizedSegment:
@@ -64,20 +65,20 @@ class SizedSegment:
         self.extents = extents_by_group(segment, graph)
         self.owners = owners_of_extents(segment)
 
-    def constant_dims(self, groups: Iterable[Group]) -> dict[Place, Bound] | None:
+    def constant_dims(self, groups: Iterable[Group]) -> dict[InputDim, ExtentRange] | None:
         """What has to be asked for so that the extents of some dims are constants; None where that is not enough."""
-        bounds: dict[Place, Bound] = {}
+        bounds: dict[InputDim, ExtentRange] = {}
         for group in groups:
-            asked = self.asked_constant(self.extents[group])
+            asked = self.constant_requirement(self.extents[group])
             if asked is None:
                 return None
             bounds |= {b[:2]: b for b in asked}
         return bounds
 
-    def asked_constant(self, extents: Collection[Int]) -> tuple[Bound, ...] | None:
+    def constant_requirement(self, extents: Collection[Int]) -> tuple[ExtentRange, ...] | None:
         """What has to be asked for so that equal extents are one constant; None where that is not enough."""
         # By place: numbers of a trace cannot be keys.
-        asked: dict[Place, Bound] = {}
+        asked: dict[InputDim, ExtentRange] = {}
         is_known = any(e.is_const for e in extents)
         for e in sorted(extents, key=str):
             if isinstance(e, Symbol) and is_known:
@@ -88,7 +89,7 @@ class SizedSegment:
                 asked[self.owners[s]] = (*self.owners[s], self.evaluate(s), self.evaluate(s))
         return tuple(asked.values())
 
-    def asked_divisible(self, group: Group, divisor: int) -> tuple[Divisor, ...] | None:
+    def divisibility_requirement(self, group: Group, divisor: int) -> tuple[Divisor, ...] | None:
         """What has to be asked for so that the extent of a dim is a multiple; None where that is not enough."""
         asked: dict[Divisor, None] = {}
         for e in sorted(self.extents[group], key=str):
@@ -99,9 +100,9 @@ class SizedSegment:
         return tuple(asked)
 
 
-def cells_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> list[Group]:
-    """An order of dims (slowest first) in which those that are the cells of an argument come last, if the fastest dim is the
-    one around them there: the largest such argument says which."""
+def inner_tile_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> list[Group]:
+    """An order of dims (slowest first) in which those that are the inner tiles of an argument come last, if the
+    fastest dim is the one around them there: the largest such argument says which."""
     last = next((g for g in reversed(order) if sizes[g] != 1), None)
     if last is None:
         return list(order)
@@ -114,28 +115,30 @@ def cells_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Se
                 break
             inside.append(found)
             running *= sizes[found]
-        if inside and a.stride(last) == running and running * a.itemsize <= CELL_BYTES:
+        if inside and a.stride(last) == running and running * a.itemsize <= INNER_TILE_BYTES:
             return [*(g for g in order if g not in inside), *reversed(inside)]
     return list(order)
 
 
-def find_cells(sized: SizedSegment, arguments: Sequence[Argument], parts: Sequence[Sequence[Group]]) -> Cells | None:
-    """The cells of a segment whose loops are `parts`; None where there is nothing that a thread should take whole."""
+def find_inner_tile(
+    sized: SizedSegment, arguments: Sequence[Argument], parts: Sequence[Sequence[Group]]
+) -> InnerTile | None:
+    """The inner tiles of a segment whose loops are `parts`; None where there is nothing that a thread should take whole."""
     for inner in (parts[-1], ()) if len(parts) > 1 else ((),):
         if not inner and not _sliced_inputs(sized.segment):
             continue
         # The reference has all of them.
-        if math.prod(sized.evaluate(g.extent) for g in inner) > CELL_BYTES:
+        if math.prod(sized.evaluate(g.extent) for g in inner) > INNER_TILE_BYTES:
             continue
-        found = _cells(sized, arguments, parts[-2] if inner else parts[-1], inner)
+        found = _inner_tile(sized, arguments, parts[-2] if inner else parts[-1], inner)
         if found is not None:
             return found
     return None
 
 
-def _cells(
+def _inner_tile(
     sized: SizedSegment, arguments: Sequence[Argument], around: Sequence[Group], inner: Sequence[Group]
-) -> Cells | None:
+) -> InnerTile | None:
     bounds = sized.constant_dims(inner)
     if bounds is None:
         return None
@@ -159,7 +162,7 @@ def _cells(
         return None
     for i, a in enumerate(found):
         own = [g for g in solid if a.distance(g)]
-        running = a.cell
+        running = a.tile_elements
         is_run = bool(own) or a.name in held
         for g in reversed(own):
             is_run = is_run and a.stride(g) == running
@@ -171,22 +174,24 @@ def _cells(
         found[i] = replace(
             a,
             strides={g: s for g, s in a.strides.items() if g not in inner},
-            cell=running,
+            tile_elements=running,
             seen=a.seen // math.prod(sizes[g] for g in own if a.stride(g)),
         )
-        if found[i].itemsize > CELL_BYTES:
+        if found[i].itemsize > INNER_TILE_BYTES:
             return None
-    # Something must gain by it: neighbours along the dims around, or cells that follow one another.
+    # Something must gain by it: neighbours along the dims around, or inner tiles that follow one another.
     if not any(
-        a.stride(last) == (a.cell if a.name in runs else 1) and not is_moved_inside(sized.graph, a, inner)
+        a.stride(last) == (a.tile_elements if a.name in runs else 1) and not is_displaced_in_tile(sized.graph, a, inner)
         for a in found
     ):
         return None
-    return Cells(tuple(found), tuple(inner), tuple(held), runs, apart, tuple(bounds.values()))
+    return InnerTile(tuple(found), tuple(inner), tuple(held), runs, apart, tuple(bounds.values()))
 
 
-def reduced_cells(sized: SizedSegment, arguments: Sequence[Argument], reduced: Sequence[Group]) -> Cells | None:
-    """Cells of all that is reduced to one element; None where no input tells how much that is.
+def reduced_inner_tile(
+    sized: SizedSegment, arguments: Sequence[Argument], reduced: Sequence[Group]
+) -> InnerTile | None:
+    """Inner tiles of all that is reduced to one element; None where no input tells how much that is.
 
     reduced   slowest first, those of one element before others
     """
@@ -211,8 +216,8 @@ def reduced_cells(sized: SizedSegment, arguments: Sequence[Argument], reduced: S
         cell = math.prod(sizes[g] for g in own if a.distance(g))
         counted = math.prod(sizes[g] for g in own if a.stride(g))
         strides = {g: s for g, s in a.strides.items() if g not in reduced}
-        found.append(replace(a, strides=strides, cell=cell, seen=a.seen // max(1, counted)))
-    return Cells(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
+        found.append(replace(a, strides=strides, tile_elements=cell, seen=a.seen // max(1, counted)))
+    return InnerTile(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
 
 
 @memoized
@@ -231,7 +236,7 @@ def _sliced_inputs(segment: Fusion) -> list[Tensor]:
     return [t for t in segment.input_tensors if _sliced(segment, t) is not None]
 
 
-def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argument, tuple[Bound, ...]] | None:
+def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argument, tuple[ExtentRange, ...]] | None:
     """An input as it is if it is read whole, and the extents that are asked to be constants for that; None where it is not, and
     where it has no elements.
 
@@ -255,9 +260,9 @@ def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argum
         cell *= described.sizes[i]
     if cell == 0:
         return None
-    asked = tuple[Bound, ...]()
+    asked = tuple[ExtentRange, ...]()
     for i in ordered:
-        more = sized.asked_constant([t.visible[i].extent])
+        more = sized.constant_requirement([t.visible[i].extent])
         if more is None:
             return None
         asked += more
@@ -285,8 +290,8 @@ def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argum
     return whole, asked
 
 
-def is_moved_inside(graph: IterationGraph, a: Argument, inner: Collection[Group]) -> bool:
-    """Whether a read is moved along dims inside of a cell, where its elements have no loops of their own."""
+def is_displaced_in_tile(graph: IterationGraph, a: Argument, inner: Collection[Group]) -> bool:
+    """Whether a read is moved along dims inside of an inner tile, where its elements have no loops of their own."""
     if a.displaced is None or not a.displaced.windows:
         return False
     dims = zip(a.tensor.visible, a.displaced.dims, a.displaced.windows, strict=True)

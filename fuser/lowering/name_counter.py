@@ -11,7 +11,7 @@ from fuser.ir.kernel.statement_scopes import defined_symbol
 _NUMBERED = re.compile(r"_[A-Za-z]+(\d+)(?=_|$)")
 
 
-class FreshNumbers:
+class NameCounter:
     """Each number once, and none of those that `body`, if given, has in a name like `t5_c3` or `t5_c3_mean`.
 
     A name is what it is a temporary of, an underscore, what for, and the number.

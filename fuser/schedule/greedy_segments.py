@@ -24,20 +24,22 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, choose_scheduler, segment_of
 
 
-def runs_in_order(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizeRefusal]) -> list[Segment]:
+def greedy_segments(
+    fusion: Fusion, exprs: Sequence[TensorExpr], size_refusals: Collection[SizeRefusal]
+) -> list[Segment]:
     """Segments of exprs taken in order, each as long as some scheduler accepts it."""
     segments: list[Segment] = []
     start = 0
     while start < len(exprs):
-        lots, end = _run_apart(fusion, exprs, start, without)
+        lots, end = _run_apart(fusion, exprs, start, size_refusals)
         if lots:
             segments += lots
             start = end
             continue
-        end = _longest(fusion, exprs, start, without)
-        if end < len(exprs) and any(r.divisor is not None for r in without):
+        end = _longest(fusion, exprs, start, size_refusals)
+        if end < len(exprs) and any(r.divisor is not None for r in size_refusals):
             end = _seam(fusion, exprs, start, end)
-        segments.append(segment_of(fusion, exprs[start:end], without))
+        segments.append(segment_of(fusion, exprs[start:end], size_refusals))
         start = end
     return segments
 
@@ -60,11 +62,11 @@ def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> 
     return min(range(end, start + (end - start) // 2, -1), key=handed_over)
 
 
-def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizeRefusal]) -> int:
+def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refusals: Collection[SizeRefusal]) -> int:
     """End of the longest run from `start` found by doubling, then halving the last step."""
 
     def works(end: int) -> bool:
-        return accepted_segment(*sub_fusion(fusion, exprs[start:end]), without) is not None
+        return accepted_segment(*sub_fusion(fusion, exprs[start:end]), size_refusals) is not None
 
     good, step = start + 1, 1
     while good < len(exprs) and works(min(good + step, len(exprs))):
@@ -78,20 +80,20 @@ def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: C
 
 
 def _run_apart(
-    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizeRefusal]
+    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refusals: Collection[SizeRefusal]
 ) -> tuple[list[Segment], int]:
     """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
-    if not without:
+    if not size_refusals:
         return [], start
-    parts = [r for r in without if r.divisor is not None]
+    parts = [r for r in size_refusals if r.divisor is not None]
     end = _longest(fusion, exprs, start, parts)
     run, _ = sub_fusion(fusion, exprs[start:end])
     scheduler, _ = choose_scheduler(run, parts)
-    fitting, _ = choose_scheduler(run, without)
-    return (independent_segments(fusion, run, without) if scheduler is not fitting else []), end
+    fitting, _ = choose_scheduler(run, size_refusals)
+    return (independent_segments(fusion, run, size_refusals) if scheduler is not fitting else []), end
 
 
-def independent_segments(fusion: Fusion, run: Fusion, without: Collection[SizeRefusal]) -> list[Segment]:
+def independent_segments(fusion: Fusion, run: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment]:
     """A segment for each lot of outputs of a run of exprs that share only cheap values, if schedulers take all; else nothing.
 
     None needs what another makes, so that they run two by two, side by side. `run`: the whole fusion, or a part of it.
@@ -106,7 +108,7 @@ def independent_segments(fusion: Fusion, run: Fusion, without: Collection[SizeRe
         # What other lots compute as well is no result of this one.
         rest = tuple(e for e in fusion.exprs if e in own or e not in members)
         alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor not in others))
-        segment = accepted_segment(*sub_fusion(alone, exprs), without)
+        segment = accepted_segment(*sub_fusion(alone, exprs), size_refusals)
         if segment is None:
             return []
         is_second = len(found) % 2 == 1

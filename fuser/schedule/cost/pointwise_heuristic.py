@@ -10,18 +10,18 @@ from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.integers.number_trace import as_told
 from fuser.records import record
 from fuser.schedule.analysis.alignment import min_peeled_length
-from fuser.schedule.analysis.cells import SizedSegment
+from fuser.schedule.analysis.inner_tile import SizedSegment
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.pointwise_mappings import (
-    MOST_EXPLAINED,
+    MAX_EXPLAINED,
     best_pointwise,
     fastest_run,
     pointwise_reasons,
     ranked_pointwise,
 )
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseWork, loop_counts
+from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.reasons import Reasons
 
@@ -34,7 +34,7 @@ class PointwisePlan:
     divisors   (input, dim, divisor) that these ask for
     """
 
-    work: PointwiseWork
+    work: PointwiseProblem
     widths: Mapping[int, Mapping[str, int]]
     divisors: Mapping[int, tuple[tuple[str, int, int], ...]]
     access: Access = Aligned()
@@ -54,7 +54,7 @@ class PointwiseHeuristic(PointwiseSpace):
     def ranked_params(self, order: tuple[int, ...]) -> Iterator[PointwiseParams]:
         """The choice, then what should take least time."""
         plan = self.plan()
-        for _, m in ranked_pointwise(plan.work, self.device)[:MOST_EXPLAINED]:
+        for _, m in ranked_pointwise(plan.work, self.device)[:MAX_EXPLAINED]:
             yield self.params_of(order, plan, m)
 
     def plan(self) -> PointwisePlan:
@@ -76,7 +76,7 @@ class PointwiseHeuristic(PointwiseSpace):
         found: dict[int, Mapping[str, int]] = {}
         divisors: dict[int, tuple[tuple[str, int, int], ...]] = {}
         while vector:
-            widths, asked = self.widths.along_asked(run, vector)
+            widths, asked = self.widths.along_with_requirements(run, vector)
             widest = widest or widths
             if max(widths.values(), default=1) == vector:
                 found[vector], divisors[vector] = widths, asked
@@ -84,8 +84,8 @@ class PointwiseHeuristic(PointwiseSpace):
         return PointwisePlan(self.work(tuple(found), widest), found, divisors)
 
     def params_with_inner_tile(self, order: tuple[int, ...], vector: int = 0, most: int = 0) -> PointwiseParams | None:
-        """The choice where a thread takes cells: `vector` of them, or at most `most`, if that is given. None where that cuts
-        vectors."""
+        """The choice where a thread takes inner tiles: `vector` of them, or at most `most`, if that is given. None
+        where that cuts vectors."""
         assert self.cells is not None
         cells = self.cells
         if not most:
@@ -102,7 +102,7 @@ class PointwiseHeuristic(PointwiseSpace):
         params = self.params_of(order, plan, best_pointwise(plan.work, self.device))
         return replace(
             params,
-            extent_ranges=(*params.extent_ranges, *cells.bounds),
+            extent_ranges=(*params.extent_ranges, *cells.extent_ranges),
             extent_multiples=found.divisors,
             tile_dims=len(cells.inner),
             tile_contiguous=found.runs,
@@ -111,17 +111,18 @@ class PointwiseHeuristic(PointwiseSpace):
         )
 
     def params_of(self, order: tuple[int, ...], plan: PointwisePlan, m: PointwiseMapping) -> PointwiseParams:
-        """Those of a mapping. The loops' dims stand in `order`, where dims of one element and cells stay where they are."""
+        """Those of a mapping. The loops' dims stand in `order`, where dims of one element and inner tiles stay where
+        they are."""
         nested = [self.dims[g] for loop in m.loops for p in loop for g in self.parts[p]]
         looped = iter(nested)
         columns = loop_counts(plan.work, m.vector, m.loops)[-1]
-        wide = 0 if len(m.loops) > 1 and m.wide >= columns else m.wide
+        wide = 0 if len(m.loops) > 1 and m.threads_x >= columns else m.threads_x
         return PointwiseParams(
             tuple(next(looped) if d in nested else d for d in order),
             tuple(tuple(len(self.parts[p]) for p in loop) for loop in m.loops),
             m.vector,
             tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
-            (wide, m.high),
+            (wide, m.threads_y),
             m.unroll,
             max(1, m.unroll_loop),
             m.sequential,
@@ -136,7 +137,7 @@ class PointwiseHeuristic(PointwiseSpace):
         if len(m.loops) == 1:
             return False
         counts = [math.prod(self.sizes[g] for p in loop for g in self.parts[p]) for loop in m.loops[:-1]]
-        counts[-1] = -(-counts[-1] // m.high)
+        counts[-1] = -(-counts[-1] // m.threads_y)
         counts[-m.unroll_loop] = -(-counts[-m.unroll_loop] // m.unroll)
         blocks = [*counts, 1] if has_columns else counts
         return max(math.prod(blocks[:-2]), *blocks[-2:-1], 1) > GRID_LIMIT
@@ -173,7 +174,7 @@ class PointwiseHeuristic(PointwiseSpace):
             ((sum(len(p) for p in self.parts),),),
             vector,
             tuple((n, w) for n, w in widths.items() if w > 1),
-            (found.wide, 1),
+            (found.threads_x, 1),
             found.unroll,
             access=Unaligned(),
             extent_ranges=((*place, vector, GRID_LIMIT),),

@@ -17,8 +17,8 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.kernel.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.layouts import row_major
-from fuser.schedule.analysis.reads import dims_only_read, displaced_intermediate, input_reads, read_width
-from fuser.schedule.registry import scheduler_of
+from fuser.schedule.analysis.input_reads import dims_without_loop, displaced_intermediate, input_reads, read_width
+from fuser.schedule.registry import scheduler_by_type
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation import segment_fusion
 from tests.judging.harness import check
@@ -73,7 +73,7 @@ def test_reads_are_listed() -> None:
     assert index.name == "t1"
     x = fusion.input_tensors[0]
     # No loop runs over all of the columns: the gather reads a part of them as well.
-    assert dims_only_read(fusion) == set(x.visible)
+    assert dims_without_loop(fusion) == set(x.visible)
 
 
 def test_a_dim_that_is_squeezed_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_stages_of_a_reduction_recompute_a_slice() -> None:
         return fd.ops.div(part, fd.ops.sum(fd.ops.sub(part, fd.ops.max(part, [1], True)), [1], True))
 
     fusion = fusion_of(build)
-    scheduler = scheduler_of(SchedulerType.reduction)
+    scheduler = scheduler_by_type(SchedulerType.reduction)
     assert scheduler is not None
     data = np.random.default_rng(0).integers(-8, 9, (33, 40)).astype(np.float32)
     bound = bind_inputs(fusion, [data])

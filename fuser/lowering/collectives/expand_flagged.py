@@ -39,12 +39,12 @@ from fuser.lowering.collectives.semaphores import Semaphores
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, power_of_two
 
-MOST_POSTS = 1024
+MAX_POSTS = 1024
 """Blocks that post: their places are semaphores, which streams that are captured have few of."""
 # Posts that a lane of the first warp receives rather than that all warps share them and meet.
 _OWN_POSTS = 4
 # Posts that a thread waits for at once.
-_MOST_AT_ONCE = 16
+_MAX_AT_ONCE = 16
 
 
 class FlaggedReduceExpander:
@@ -81,8 +81,8 @@ class FlaggedReduceExpander:
             and threads.is_const
             and threads.value % WARP == 0
             and blocks.hi is not None
-            and blocks.hi <= MOST_POSTS
-            and blocks.hi <= threads.value * _MOST_AT_ONCE
+            and blocks.hi <= MAX_POSTS
+            and blocks.hi <= threads.value * _MAX_AT_ONCE
             and all(p in (*one.block_axes, *one.copy_axes) for one in reduces for p in axes.active)
             and all(self._block.owners.get(one) is None for one in reduces)
             and all(p.size is ONE and p.dtype.itemsize in (4, 8) for p in partials)
@@ -149,9 +149,9 @@ class FlaggedReduceExpander:
             return [*stmts, *self._block.expand(whole)]
         for r in reduces:
             stmts += warp_all_reduce(self._combiner, r, min(WARP, power_of_two(blocks.hi)))
-        return stmts if axes.block_threads.value == WARP else self._told(reduces, stmts)
+        return stmts if axes.block_threads.value == WARP else self._broadcast(reduces, stmts)
 
-    def _told(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:
+    def _broadcast(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:
         """What the first warp has found, for all threads of the block."""
         number, thread = self._axes.number(), self._axes.thread
         shared = {

@@ -1,7 +1,7 @@
 """What a mapping of reductions of rows and of columns asks of the machine, and the mapping that should take least time.
 
-Blocks make trips over the rows: statistics are joined, results are written, sums of columns grow in registers. Behind the last
-trip threads that have some rows of a column join, and so do blocks.
+Blocks make iterations over the rows: statistics are joined, results are written, sums of columns grow in registers.
+Behind the last iteration threads that have some rows of a column join, and so do blocks.
 
 Counts of code are those of `code_costs`, and of mappings of rows and of reductions where those do the same. Estimates of 180
 kernels of 37 segments on an H200 (all kinds of mappings, two kernels) are off by 10 % (root of the mean square); what should
@@ -29,34 +29,34 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import MOST_EXPLAINED, OWN_TRANSFER, Work, close_to, estimate, total_time
-from fuser.schedule.cost.gradient_mappings import (
+from fuser.schedule.cost.estimate import MAX_EXPLAINED, OWN_TRANSFER, Work, close_to, estimate, total_time
+from fuser.schedule.cost.inner_outer_mappings import (
     BLOCKS_OF_ROWS,
     CLUSTER,
     STATISTICS,
     SUMS,
-    GradientMapping,
+    InnerOuterMapping,
     columns_of_block,
-    gradient_mappings,
+    inner_outer_mappings,
 )
-from fuser.schedule.cost.gradient_space import GradientSpace
+from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
 from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
 from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
 from fuser.schedule.transforms.shared_rows import unrolled
 
 AHEAD = 0.5
 """Of the time that rows take to come, what is left where they are loaded while blocks wait for one another."""
-PLACES, MANY_TRIPS = 4, 16
-"""Blocks of an SM, or rows of a thread, that are many; and trips that are."""
-MOST_REMEMBERED = 1024
+PLACES, MANY_ITERATIONS = 4, 16
+"""Blocks of an SM, or rows of a thread, that are many; and iterations that are."""
+MAX_REMEMBERED = 1024
 """Spaces whose best mappings are kept."""
 
 
-def work_of(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Work:
+def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     cycle, blocks = device.cycle, m.blocks * m.sharing
     dram = device.latencies.dram_ns / 1e3
-    trips = -(-space.rows // m.of_trip)
+    trips = -(-space.rows // m.rows_per_iteration)
     warps = -(-m.block // WARP)
     # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
     operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
@@ -70,18 +70,18 @@ def work_of(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Wor
     moved = space.rows / trips * space.length * space.moved / blocks
     if m.in_shared:
         latency += PIECE * (space.exchanges + 1) * m.rows * m.batch / unrolled(m.batch, is_cut=False) * cycle
-        latency += 0.0 if m.ahead else IN_SHARED * dram
+        latency += 0.0 if m.loads_next else IN_SHARED * dram
     if trips > 1:
-        latency = max(latency, dram) if m.ahead else latency + dram
+        latency = max(latency, dram) if m.loads_next else latency + dram
     # Rows come while a block has nothing else to do. While blocks wait for one another they load what they hold of the next.
-    waits = 1.0 if not m.ahead else AHEAD if m.sharing > 1 else 0.0
+    waits = 1.0 if not m.loads_next else AHEAD if m.sharing > 1 else 0.0
     transfer = moved / min(device.memory_rate / blocks, device.sm_rate)
     latency += (1 - OWN_TRANSFER) * waits * transfer * (trips - 1) / trips
     return Work(
         blocks=blocks,
         resident=m.resident,
         cluster=blocks if m.exchange == CLUSTER else 1,
-        trips=trips,
+        iterations=trips,
         warps=warps,
         moved=moved,
         cached=0.0,
@@ -89,18 +89,18 @@ def work_of(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> Wor
         lines=accesses * space.arguments * _lines(space, m.vector) * LOOKUP,
         latency=latency,
         exchange=_exchange(space, m, warps, device),
-        ending=_ending(space, m, device),
+        epilogue_us=_ending(space, m, device),
         start=device.first_to_last,
     )
 
 
-def _lines(space: GradientSpace, vector: int) -> float:
+def _lines(space: InnerOuterSpace, vector: int) -> float:
     """Lines of the first-level cache that an access of a warp looks up."""
     return max(1.0, WARP * vector * min(space.read_sizes) / LINE_BYTES)
 
 
-def _exchange(space: GradientSpace, m: GradientMapping, warps: int, device: DeviceInfo) -> float:
-    """Microseconds of a trip in which threads and blocks join statistics."""
+def _exchange(space: InnerOuterSpace, m: InnerOuterMapping, warps: int, device: DeviceInfo) -> float:
+    """Microseconds of an iteration in which threads and blocks join statistics."""
     overlap = 1.0 if m.exchange == CLUSTER else BLOCK_EXCHANGE
     if m.threads > WARP:
         each = overlap * device.block_exchange + WARP_JOINS * warps * device.cycle
@@ -118,12 +118,12 @@ def _exchange(space: GradientSpace, m: GradientMapping, warps: int, device: Devi
     return space.exchanges * each * (m.rows if m.exchange == SUMS else 1)
 
 
-def _ending(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> float:
-    """Microseconds in which sums of columns are joined, behind the last trip."""
+def _ending(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> float:
+    """Microseconds in which sums of columns are joined, behind the last iteration."""
     columns = m.batch * m.vector * space.sums
     # Shared memory takes what all threads of a block have, and gives it back.
     joined = 2 * m.block * columns * space.sum_bytes / device.rates.shared_bytes_per_cycle
-    ending = joined * device.cycle + device.block_exchange if m.side_by_side > 1 else 0.0
+    ending = joined * device.cycle + device.block_exchange if m.rows_per_block > 1 else 0.0
     if m.exchange == SUMS:
         # All blocks leave what they have, and each adds up some columns, a few at a time.
         parts = m.blocks * space.length * space.sums * space.sum_bytes
@@ -136,7 +136,7 @@ def _ending(space: GradientSpace, m: GradientMapping, device: DeviceInfo) -> flo
     return ending
 
 
-def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
+def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     """What two kernels ask that run side by side: one reads all rows and writes them, one reads all columns."""
     elements = space.rows * space.length
     operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
@@ -148,7 +148,7 @@ def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
         blocks=device.sm_count,
         resident=1,
         cluster=1,
-        trips=1,
+        iterations=1,
         warps=warps,
         moved=elements * (space.moved + space.loaded) * (1 + edges) / device.sm_count,
         cached=0.0,
@@ -160,19 +160,21 @@ def two_kernels(space: GradientSpace, device: DeviceInfo) -> Work:
     )
 
 
-def many_rows(space: GradientSpace, device: DeviceInfo) -> int:
-    """Rows from which on all mappings make so many trips that more rows change no choice."""
+def saturating_rows(space: InnerOuterSpace, device: DeviceInfo) -> int:
+    """Rows from which on all mappings make so many iterations that more rows change no choice."""
     of_trip = PLACES * max(1, BLOCKS_OF_ROWS[-1] * space.vector // space.length) * device.sm_count
-    return 1 << (MANY_TRIPS * of_trip).bit_length()
+    return 1 << (MANY_ITERATIONS * of_trip).bit_length()
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[float, GradientMapping], ...]:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[tuple[float, InnerOuterMapping], ...]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
 
     Of mappings that take about as long, it is one of wide accesses.
     """
-    times = [(total_time(work_of(space, m, device), device), m) for m in gradient_mappings(space, device)]
+    times = [
+        (total_time(inner_outer_work_of(space, m, device), device), m) for m in inner_outer_mappings(space, device)
+    ]
     times.sort(key=operator.itemgetter(0))
     close = (timed for timed in times if timed[0] <= close_to(times[0][0], device))
     best = min(close, key=lambda timed: (-timed[1].vector, *timed), default=None)
@@ -180,28 +182,28 @@ def ranked_gradients(space: GradientSpace, device: DeviceInfo) -> tuple[tuple[fl
 
 
 @searched
-def gradient_of_rank(space: GradientSpace, rank: int, device: DeviceInfo) -> tuple[float, GradientMapping] | None:
-    """That of `ranked_gradients` with so many before it; None behind the last."""
-    ranked = ranked_gradients(space, device)
+def gradient_of_rank(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> tuple[float, InnerOuterMapping] | None:
+    """That of `ranked_inner_outer` with so many before it; None behind the last."""
+    ranked = ranked_inner_outer(space, device)
     return ranked[rank] if rank < len(ranked) else None
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
-def two_kernels_time(space: GradientSpace, device: DeviceInfo) -> float:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
     """Microseconds of two kernels in place of one."""
-    return total_time(two_kernels(space, device), device)
+    return total_time(two_kernel_work(space, device), device)
 
 
-def gradient_reasons(space: GradientSpace, device: DeviceInfo) -> Iterator[str]:
+def inner_outer_reasons(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[str]:
     """What the fastest mappings should take, and two kernels."""
     yield f"about {space.rows} rows of {space.length} elements, in accesses of {space.vector} at most"
-    for _, m in ranked_gradients(space, device)[:MOST_EXPLAINED]:
-        yield f"{_words(m)}: {estimate(work_of(space, m, device), device)}"
-    yield f"two kernels: {estimate(two_kernels(space, device), device)}"
+    for _, m in ranked_inner_outer(space, device)[:MAX_EXPLAINED]:
+        yield f"{_words(m)}: {estimate(inner_outer_work_of(space, m, device), device)}"
+    yield f"two kernels: {estimate(two_kernel_work(space, device), device)}"
 
 
-def _words(m: GradientMapping) -> str:
+def _words(m: InnerOuterMapping) -> str:
     """A mapping in words."""
     place = "shared memory" if m.in_shared else f"about {m.registers} registers"
     shared = {
@@ -209,7 +211,7 @@ def _words(m: GradientMapping) -> str:
         STATISTICS: f"columns over {m.sharing} blocks of the grid",
     }
     share = shared.get(m.exchange, f"{'columns' if m.sharing > 1 else 'rows'} over a cluster of {m.sharing * m.blocks}")
-    beside = f", {m.side_by_side} rows side by side" if m.side_by_side > 1 else ""
+    beside = f", {m.rows_per_block} rows side by side" if m.rows_per_block > 1 else ""
     at_once = f", {m.rows} of a thread at once" if m.rows > 1 else ""
-    ahead = ", the next ones ahead" if m.ahead else ""
+    ahead = ", the next ones ahead" if m.loads_next else ""
     return f"{m.threads} threads of {m.batch} accesses of {m.vector} in {place}, {share}{beside}{at_once}{ahead}"
