@@ -16,9 +16,10 @@
     unswitch_loops       no_unswitch_left            no loop asks for a hoisted test any more
                          unswitched_sides_agree      both sides of a hoisted test write the same elements
     merge_predicates     no_equal_neighbours         neighbouring statements are under different tests
+    sink_into_branches   unswitched_sides_store_alike    both sides of a hoisted test store the same outside registers
 
 Each check shares no code with the pass it is about. A check goes on holding after the passes that follow, but for those about
-collectives that are whole.
+collectives that are whole, and for the registers of hoisted tests: a value that one branch needs is computed in that alone.
 """
 
 from __future__ import annotations
@@ -172,16 +173,31 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
 
     What the tested side does only where a test fails is none of this, unless the other side still tests a part of it.
     """
-    for stmt in walk(result.body):
-        if not isinstance(stmt, If) or stmt.role is not Role.unswitch:
-            continue
-        tests = [s.condition for s in walk(stmt.then) if isinstance(s, If) and s.role is Role.predicate]
-        left = {part for test in tests for part in conjuncts(test)}
-        if list(_writes_under(stmt.then, None)) != list(_writes_under(stmt.orelse, left)):
+    for stmt, hoisted, tested in _unswitched_writes(result.body):
+        if hoisted != tested:
             found.mark(stmt, "the two sides of this test do not write the same elements")
 
 
-def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond] | None) -> Iterator[tuple[Buffer, Int, int]]:
+def unswitched_sides_store_alike(result: PassResult, found: Findings) -> None:
+    """As unswitched_sides_agree, of all memory but registers."""
+    for stmt, hoisted, tested in _unswitched_writes(result.body):
+        if [w for w in hoisted if not w[0].is_register] != [w for w in tested if not w[0].is_register]:
+            found.mark(stmt, "the two sides of this test do not store the same elements")
+
+
+_Write = tuple[Buffer, Int, int]
+
+
+def _unswitched_writes(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, list[_Write], list[_Write]]]:
+    """Hoisted tests, with what each of their sides writes."""
+    for stmt in walk(body):
+        if isinstance(stmt, If) and stmt.role is Role.unswitch:
+            tests = [s.condition for s in walk(stmt.then) if isinstance(s, If) and s.role is Role.predicate]
+            left = {part for test in tests for part in conjuncts(test)}
+            yield stmt, list(_writes_under(stmt.then, None)), list(_writes_under(stmt.orelse, left))
+
+
+def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond] | None) -> Iterator[_Write]:
     """(buffer, first index, elements) of all writes but those that are done where a predicate fails of which no part is in
     `left`, and those of the second sides of hoisted tests: both sides are held against each other by themselves. None: of all.
 
@@ -241,7 +257,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
     "merge_predicates": (no_equal_neighbours,),
-    "sink_into_branches": (),
+    "sink_into_branches": (unswitched_sides_store_alike,),
     "finish_kernel": (),
 }
 """What each pass ensures, in the order of the passes."""
@@ -261,4 +277,5 @@ def invariants_after(pass_name: str) -> list[Invariant]:
     if pass_name in _BEFORE_EXPANSION:
         return list(ENSURES[pass_name])
     names = [name for name in ENSURES if name not in _BEFORE_EXPANSION]
-    return [check for name in names[: names.index(pass_name) + 1] for check in ENSURES[name]]
+    checks = [check for name in names[: names.index(pass_name) + 1] for check in ENSURES[name]]
+    return [c for c in checks if c is not unswitched_sides_agree or unswitched_sides_store_alike not in checks]

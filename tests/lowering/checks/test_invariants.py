@@ -256,6 +256,19 @@ def test_unswitched_side_leaves_out_what_is_done_where_a_test_fails() -> None:
     )
 
 
+def test_unswitched_sides_store_alike() -> None:
+    """A value that only one branch of a test needs is computed there: the hoisted side, which has no such branch, keeps it."""
+    one = less(I, 4)
+    value = Buffer("v", DataType.Float, MemoryType.local, ONE)
+    computed = Store(value, ZERO, ZERO_VALUE)
+    sunk = If(one, (WRITE_A,), (computed, WRITE_B))
+    unswitched = If(less(N, 4), (computed, WRITE_A), (sunk,), Role.unswitch)
+    assert "do not write the same" in broken("merge_predicates", *ALLOCATED, Allocate(value), unswitched)
+    holds("sink_into_branches", *ALLOCATED, Allocate(value), unswitched)
+    other = If(less(N, 4), (computed, WRITE_B), (sunk,), Role.unswitch)
+    assert "do not store the same" in broken("sink_into_branches", *ALLOCATED, Allocate(value), other)
+
+
 def test_no_equal_neighbours() -> None:
     test = less(TID, N)
     pair = (If(test, (WRITE_A,)), Allocate(Buffer("s", DataType.Float, MemoryType.local, ONE)), If(test, (WRITE_B,)))
