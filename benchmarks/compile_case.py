@@ -17,8 +17,8 @@ from fuser.errors import FuserError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.params import Params
-from fuser.schedule.segment import Segment
-from fuser.schedule.segmentation import SegmentedFusion
+from fuser.schedule.segmentation.segment import Segment
+from fuser.schedule.segmentation.segmentation import SegmentedFusion
 
 
 class TextOnly:

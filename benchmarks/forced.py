@@ -8,7 +8,7 @@ A case is a public one or one of the sweep, `name @seed` one of that seed's list
 through. Fields are those of the parameters that the scheduler proposes, as `fd.explain` prints them; `rows.batch=4` is a
 field of a field, values are Python's. Of several kernels each is asked for the fields. A line without fields times the
 proposal, which is timed once for each case in any event. What follows from a field (the extents for which a row still
-fits, say) has to be given with it: `bounds=()`.
+fits, say) has to be given with it: `extent_ranges=()`.
 
 `--module`: a Python file with `alternatives(name, params) -> Iterable[(text, params)]`, asked for every case.
 

@@ -30,7 +30,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
-from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.segmentation.registry import SCHEDULERS
 
 LIMITS = {"first of a segment": 2.0, "other numbers of rows": 0.1, "the same again": 0.1}
 """Ways of asking, and milliseconds that the median of each may take."""

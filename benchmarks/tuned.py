@@ -38,7 +38,7 @@ from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
 from fuser.runtime.cache.file_lock import locked
 from fuser.schedule.params import Params
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 from fuser.schedule.tuning_candidates import difference, neighbours
 
 

@@ -25,7 +25,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.devices.device import get_device
 from fuser.schedule.print_params import params_text
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 
 def show(title: str, text: object) -> None:

@@ -42,8 +42,8 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.kernel_split import KernelSplit
 from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
-from fuser.schedule.segment import AcceptError, Segment, SizeRefusal
-from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
+from fuser.schedule.segmentation.segment import AcceptError, Segment, SizeRefusal
+from fuser.schedule.segmentation.segmentation import SegmentedFusion, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
 """Begins with the kernel of a segment, whose binary is made as its last argument says; what it returns gives the kernel."""

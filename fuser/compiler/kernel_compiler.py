@@ -55,9 +55,9 @@ from fuser.schedule.cost.two_kernel_reduction import choose_two_kernels
 from fuser.schedule.params import NoOpParams, Params
 from fuser.schedule.print_params import params_line, params_text
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.registry import LAST_RESORT, scheduler_by_params
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segment import AcceptError, Segment, accepting_schedulers, choose_scheduler
+from fuser.schedule.segmentation.registry import LAST_RESORT, scheduler_by_params
+from fuser.schedule.segmentation.segment import AcceptError, Segment, accepting_schedulers, choose_scheduler
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 

@@ -38,9 +38,9 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
-from fuser.schedule.registry import LAST_RESORT, scheduler_by_params
-from fuser.schedule.segment import Segment
-from fuser.schedule.segmentation import SegmentedFusion
+from fuser.schedule.segmentation.registry import LAST_RESORT, scheduler_by_params
+from fuser.schedule.segmentation.segment import Segment
+from fuser.schedule.segmentation.segmentation import SegmentedFusion
 
 MAX_EXACT = 1024
 

@@ -86,8 +86,8 @@ from fuser.compiler.reproducer import laid_out
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.schedule.registry import LAST_RESORT, scheduler_by_type
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.registry import LAST_RESORT, scheduler_by_type
+from fuser.schedule.segmentation.segment import Segment
 
 {definition_text(segment)}
 

@@ -21,7 +21,7 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.records import record
 from fuser.schedule.cost.kernel_split import KernelSplit
 from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
-from fuser.schedule.segment import AcceptError, SizeRefusal
+from fuser.schedule.segmentation.segment import AcceptError, SizeRefusal
 
 Recut = SizeRefusal | KernelSplit | TwoKernelSplit
 """What an attempt has found of how the fusion should be cut."""

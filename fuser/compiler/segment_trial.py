@@ -34,7 +34,7 @@ from fuser.runtime.devices.strided_copy import copy_strided
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import element_span, row_major
 from fuser.schedule.params import Params
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 
 _POISON = b"\xa5"
 """Every byte of memory that a kernel is to write: what it leaves out shows, as both kernels that are compared find it so."""

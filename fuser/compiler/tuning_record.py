@@ -33,7 +33,7 @@ from fuser.runtime.cache.user_files import load_from, save_to
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Access, BlockGroups, ClusterSplit, ColumnSplit, Params, RowSplit
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 from fuser.schedule.tuning_candidates import difference
 
 SCHEMA = 4

@@ -27,8 +27,8 @@ from fuser.missing_names import like_names
 from fuser.runtime.array_view import ArrayView
 from fuser.runtime.arrays.device_choice import resolve_device
 from fuser.schedule import params as internal
-from fuser.schedule.registry import scheduler_by_type
 from fuser.schedule.scheduler import Refused, SegmentInputs
+from fuser.schedule.segmentation.registry import scheduler_by_type
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
 
@@ -43,7 +43,7 @@ __all__ = [
     "transform_like",
 ]
 
-# Priority order of the public list; the schedulers that exist are those of fuser.schedule.registry.
+# Priority order of the public list; the schedulers that exist are those of fuser.schedule.segmentation.registry.
 _PRIORITY = (
     SchedulerType.expr_eval,
     SchedulerType.no_op,

@@ -57,7 +57,7 @@ def test_each_case_is_proposed_once_and_first():
 def test_alternatives_are_compiled_and_what_is_refused_is_told(tmp_path: Path):
     """In a process of its own: it changes the compiler."""
     (tmp_path / "asked.txt").write_text(
-        "softmax_bf16_16384x4096: batch=2 threads=256\nsoftmax_bf16_16384x4096: bounds=()\n", encoding="utf-8"
+        "softmax_bf16_16384x4096: batch=2 threads=256\nsoftmax_bf16_16384x4096: extent_ranges=()\n", encoding="utf-8"
     )
     (tmp_path / "more.py").write_text(
         "from dataclasses import replace\n"
@@ -70,11 +70,11 @@ def test_alternatives_are_compiled_and_what_is_refused_is_told(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     found = {f["text"]: f for f in json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))}
-    assert list(found) == [PROPOSED, "batch=2 threads=256", "bounds=()", "two rows"]
+    assert list(found) == [PROPOSED, "batch=2 threads=256", "extent_ranges=()", "two rows"]
     for text in (PROPOSED, "batch=2 threads=256", "two rows"):
         assert not found[text]["error"]
         assert found[text]["registers"] > 0
     assert "threads=256" in found["batch=2 threads=256"]["params"][0]
     # A row of any length does not fit registers: that is an error, and no other kernel stands for it.
-    assert "cannot be lowered" in found["bounds=()"]["error"]
-    assert len(found["bounds=()"]["params"]) == 1
+    assert "cannot be lowered" in found["extent_ranges=()"]["error"]
+    assert len(found["extent_ranges=()"]["params"]) == 1

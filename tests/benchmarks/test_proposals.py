@@ -8,7 +8,7 @@ from benchmarks.cases import select_cases
 from benchmarks.compile_case import with_more_rows
 from benchmarks.proposals import TIMES, ProposalClock, main, percentile, proposals_of, verdict_of
 from fuser.ir.device_info import H200
-from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.segmentation.registry import SCHEDULERS
 
 
 def test_every_scheduler_that_is_asked_is_timed() -> None:

@@ -21,8 +21,8 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.runtime.arrays.device_tensor import DeviceTensor
 from fuser.runtime.devices.device import get_device
-from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.segmentation.registry import LAST_RESORT, SCHEDULERS
 from fuser.simulator.device import SimulatorDevice
 
 Float = DataType.Float

@@ -37,7 +37,7 @@ from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.print_params import params_text
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.reduction import ReductionScheduler
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 from tests.compiler.min_blocks import asking_for_four_blocks
 

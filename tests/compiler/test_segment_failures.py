@@ -15,8 +15,8 @@ from fuser.codegen import generate
 from fuser.compiler import kernel_compiler, program_cache
 from fuser.errors import CompilationError, InputValueError, InternalError, NotSupportedError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.segmentation.registry import SCHEDULERS
 from tests.fusions.fusion_corpus import assert_close, expected
 
 Array = np.ndarray[Any, Any]

@@ -41,7 +41,7 @@ from fuser.runtime.devices.device import Device
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.plan_evaluation import evaluation_of, facts_hold
 from fuser.runtime.layouts import element_span
-from fuser.schedule.segmentation import SegmentedFusion
+from fuser.schedule.segmentation.segmentation import SegmentedFusion
 from tests.devices.device_layouts import place
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, Arg, FusionCase, SizeOf, assert_close, case, expected
 

@@ -10,8 +10,8 @@ from fuser.ir.fusion.fusion import Fusion, Pointwise, Reduction, Tensor, TensorE
 from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.end_kernels import end_kernels
-from fuser.schedule.segment import forced_boundary
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segment import forced_boundary
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 
 def norm(*, returned: bool) -> Fusion:

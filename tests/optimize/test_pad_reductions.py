@@ -14,7 +14,7 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pad_reductions import pad_reductions
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 BFloat16, Float = DataType.BFloat16, DataType.Float
 

@@ -13,7 +13,7 @@ from fuser.ir.fusion.fusion import Fusion, Iota
 from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.separate_positions import separate_positions
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 Float = DataType.Float
 

@@ -17,7 +17,7 @@ from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.optimize.unroll_packed_dims import unroll_packed_dims
 from fuser.schedule.params import InnerPersistentParams
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.schedule.block_reductions import propose as propose_reduction
 
 BFloat16, Float, Int32 = DataType.BFloat16, DataType.Float, DataType.Int32

@@ -76,7 +76,7 @@ def test_star_import():
 
 def test_scheduling_functions_keep_their_name():
     """The folder of schedulers is called `schedule` too."""
-    importlib.import_module("fuser.schedule.registry")
+    importlib.import_module("fuser.schedule.segmentation.registry")
     from fuser import schedule
 
     assert schedule is fuser.schedule

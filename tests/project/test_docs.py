@@ -221,7 +221,7 @@ def test_optimize_lists_its_passes() -> None:
 
 
 def test_architecture_schedulers_are_those_of_the_registry() -> None:
-    from fuser.schedule.registry import SCHEDULERS
+    from fuser.schedule.segmentation.registry import SCHEDULERS
 
     rows = table("scheduler")
     assert [code(row[0]) for row in rows] == [s.type.name for s in SCHEDULERS]

@@ -10,7 +10,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "share": "BLOCK_EXCHANGE",
     },
     "cost/estimate.py": {
-        "power": "LIMITS",
+        "power": "LIMITS_NORM",
         "share": "OWN_TRANSFER - CLOSE ROUNDING",
     },
     "cost/inner_outer_mappings.py": {
@@ -18,7 +18,7 @@ NUMBERS: dict[str, dict[str, str]] = {
     },
     "cost/pointwise_mappings.py": {
         "share": "KEPT",
-        "elements": "MOST_REMEMBERED",
+        "elements": "MAX_REMEMBERED",
     },
     "cost/pointwise_space.py": {
         "elements": "ANYWHERE",
@@ -35,7 +35,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "instructions": "CUT",
         "exchanges": "CLUSTER_EXCHANGE COUNTED",
         "share": "EVEN_EDGES BUSY",
-        "elements": "MOST_REMEMBERED",
+        "elements": "MAX_REMEMBERED",
     },
     "cost/reduction_space.py": {
         "elements": "_LITTLE",

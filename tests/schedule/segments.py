@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fuser import SchedulerType
 from fuser.ir.fusion.fusion import Fusion, tensor_inputs, tensor_outputs
-from fuser.schedule.segment import forced_boundary
-from fuser.schedule.segmentation import SegmentedFusion, segment_fusion
+from fuser.schedule.segmentation.segment import forced_boundary
+from fuser.schedule.segmentation.segmentation import SegmentedFusion, segment_fusion
 from tests.fusions.fusion_corpus import case
 
 NO_OP, POINTWISE, REDUCTION = SchedulerType.no_op, SchedulerType.pointwise, SchedulerType.reduction

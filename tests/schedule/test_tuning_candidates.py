@@ -15,8 +15,8 @@ from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
 from fuser.ir.device_info import H200
 from fuser.schedule.params import NoOpParams, PointwiseParams, ReductionParams
-from fuser.schedule.registry import scheduler_by_params
 from fuser.schedule.scheduler import SegmentInputs
+from fuser.schedule.segmentation.registry import scheduler_by_params
 from fuser.schedule.tuning_candidates import difference, neighbours
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, RAGGED

@@ -1,6 +1,6 @@
 """The schedulers: each says which segments it accepts, proposes `Params` for sizes, and records the schedule.
 
-Imports of schedule/: everything but registry.py, partition_fusion.py and segment.py. The docstring of each module
+Imports of schedule/: everything but segmentation/. The docstring of each module
 draws its loops; docs/ARCHITECTURE.md has the order in which they are asked.
 
     no_op.py                   outputs that are views of inputs: no kernel

@@ -10,7 +10,7 @@ from fuser.ir.facts import ExtentDivisible, ExtentIs, ExtentWithin
 from fuser.ir.integers.integers import Symbol, const
 from fuser.ir.schedule.canonical_symbols import canonical_symbols
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 
 def gathered_in_place(*, with_sum: bool = False) -> FusionDefinition:

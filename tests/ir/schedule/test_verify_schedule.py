@@ -20,7 +20,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.ir.schedule.scheduled_fusion import merge_axes, split_axis
 from fuser.ir.schedule.verify_schedule import structure_problems, verify_schedule
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.fuzzing.random_schedules import generate
 
 

@@ -10,8 +10,8 @@ import pytest
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.ir.fusion.fusion import Fusion, tensor_outputs
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.segment import SizeRefusal
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segment import SizeRefusal
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 Float, Half, Double = DataType.Float, DataType.Half, DataType.Double
 

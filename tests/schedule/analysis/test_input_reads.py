@@ -18,9 +18,9 @@ from fuser.ir.kernel.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.layouts import row_major
 from fuser.schedule.analysis.input_reads import dims_without_loop, displaced_intermediate, input_reads, read_width
-from fuser.schedule.registry import scheduler_by_type
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.registry import scheduler_by_type
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.judging.harness import check
 
 D = DataType

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 
 
 def define(over: int, then: Callable[[FusionDefinition, Any, Any, Any], list[Any]], ranks: str) -> FusionDefinition:

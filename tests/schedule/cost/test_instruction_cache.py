@@ -20,7 +20,7 @@ from fuser.ir.kernel.kernel_demand import Demand, demand_of
 from fuser.runtime.kernels.compiled_kernel import BlocksBy
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
-from fuser.schedule.segment import Segment, choose_scheduler
+from fuser.schedule.segmentation.segment import Segment, choose_scheduler
 from tests.compiler.min_blocks import asking_for_four_blocks
 
 Float, Double = DataType.Float, DataType.Double

@@ -25,7 +25,7 @@ from fuser.schedule.params import ChainedParams, InnerPersistentParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers import chained_reduction
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.chained_reductions import (
     ROWS_KEPT,

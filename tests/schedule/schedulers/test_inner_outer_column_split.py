@@ -18,7 +18,7 @@ from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_ou
 from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
 from fuser.schedule.params import ClusterSplit, ColumnSplit, InnerOuterParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.inner_outer import (
     DEFINITIONS,

@@ -24,7 +24,7 @@ from fuser.schedule.params import InnerOuterParams, RowSplit
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, params_of
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.inner_outer import (
     DEFINITIONS,

@@ -20,7 +20,7 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
 from fuser.schedule.schedulers.outer_persistent import ColumnAccessCost, OuterPersistentScheduler, choose_outer_shape
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.columns import (
     DEFINITIONS,

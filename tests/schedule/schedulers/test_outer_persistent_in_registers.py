@@ -24,7 +24,7 @@ from fuser.schedule.cost.register_columns import RegisterColumns, RegisterColumn
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.judging.harness import run_on
 from tests.judging.oracle import Array

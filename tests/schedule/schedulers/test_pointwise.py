@@ -24,7 +24,7 @@ from fuser.schedule.cost import pointwise_space
 from fuser.schedule.params import Aligned, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.judging.harness import run_on

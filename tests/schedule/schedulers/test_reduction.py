@@ -26,7 +26,7 @@ from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.kernels import nvrtc
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
-from fuser.schedule.segment import Segment
+from fuser.schedule.segmentation.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.schedule.block_reductions import (

@@ -24,10 +24,10 @@ from fuser.ir.kernel.print_kernel import print_kernel, print_stmt
 from fuser.runtime.kernels import nvrtc
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Peeled, ScanParams
-from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.scan import ScanScheduler, element_counts
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.registry import SCHEDULERS
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.judging.harness import Lowered
 from tests.judging.harness import run as simulate

@@ -15,8 +15,8 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.ops.enums import ParallelType
 from fuser.runtime.layouts import row_major
 from fuser.schedule.params import PointwiseParams, ReductionParams, Unaligned
-from fuser.schedule.registry import SCHEDULERS, scheduler_by_type
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.segmentation.registry import SCHEDULERS, scheduler_by_type
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
 H200 = DeviceInfo.preset("H200")

@@ -17,7 +17,7 @@ from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.judging.harness import check, collect_facts, integers
 from tests.schedule.forced_rows import propose_only

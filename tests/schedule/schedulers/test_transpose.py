@@ -41,7 +41,7 @@ from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Access, Aligned, Peeled, TransposeParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers.transpose import TransposeScheduler
-from fuser.schedule.segment import Segment, choose_scheduler
+from fuser.schedule.segmentation.segment import Segment, choose_scheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.fusions.transposes import (

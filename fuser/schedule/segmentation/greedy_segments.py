@@ -21,7 +21,7 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
 from fuser.schedule.analysis.independent_outputs import independent_outputs
-from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, choose_scheduler, segment_of
+from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment, choose_scheduler, segment_of
 
 
 def greedy_segments(

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
-from fuser.schedule.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
-from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment
+from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
+from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment
 
 
 def recompute_boundaries(

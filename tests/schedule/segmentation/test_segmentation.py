@@ -7,8 +7,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.ir.fusion.fusion import ExtentOp, Pointwise, Tensor, tensor_outputs
-from fuser.schedule import segment as segment_module
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation import segment as segment_module
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.fusions.fusion_corpus import CORPUS
 from tests.fuzzing.random_fusions import generate
 from tests.schedule.segments import INNER_OUTER, NO_OP, PERSISTENT, POINTWISE, REDUCTION, check_cut, fusion_named, types

@@ -10,9 +10,9 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion.fusion import Fusion
-from fuser.schedule import segment as segment_module
-from fuser.schedule.segment import SizeRefusal
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation import segment as segment_module
+from fuser.schedule.segmentation.segment import SizeRefusal
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.schedule.segments import POINTWISE, types
 
 Float = DataType.Float

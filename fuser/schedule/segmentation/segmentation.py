@@ -29,12 +29,12 @@ from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.integers.integers import Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
-from fuser.schedule.greedy_segments import depth_first, greedy_segments, independent_segments
-from fuser.schedule.partition_fusion import partition_fusion
-from fuser.schedule.recompute_boundaries import recompute_boundaries
-from fuser.schedule.registry import LAST_RESORT
-from fuser.schedule.segment import Segment, SizeRefusal, accepted_segment, segment_of
-from fuser.schedule.view_segments import returned_views, view_segment, views_of_inputs, views_of_results
+from fuser.schedule.segmentation.greedy_segments import depth_first, greedy_segments, independent_segments
+from fuser.schedule.segmentation.partition_fusion import partition_fusion
+from fuser.schedule.segmentation.recompute_boundaries import recompute_boundaries
+from fuser.schedule.segmentation.registry import LAST_RESORT
+from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment, segment_of
+from fuser.schedule.segmentation.view_segments import returned_views, view_segment, views_of_inputs, views_of_results
 
 
 @record(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser import FusionDefinition
 from fuser.ir.fusion.fusion import tensor_outputs
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.schedule.segments import NO_OP
 
 

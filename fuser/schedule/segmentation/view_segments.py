@@ -17,7 +17,7 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.views import ViewExpr, view_chain
 from fuser.schedule.schedulers.no_op import view_source
-from fuser.schedule.segment import Segment, accepted_segment
+from fuser.schedule.segmentation.segment import Segment, accepted_segment
 
 
 def views_of_inputs(fusion: Fusion) -> frozenset[Tensor]:

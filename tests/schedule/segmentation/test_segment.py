@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fuser.ir.fusion.fusion import tensor_outputs
-from fuser.schedule.registry import SCHEDULERS
-from fuser.schedule.segment import SizeRefusal, choose_scheduler
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.registry import SCHEDULERS
+from fuser.schedule.segmentation.segment import SizeRefusal, choose_scheduler
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.schedule.segments import NO_OP, PERSISTENT, fusion_named, types
 
 

@@ -22,8 +22,8 @@ from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.enums import SchedulerType
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import displaced_intermediate
-from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler
+from fuser.schedule.segmentation.registry import LAST_RESORT, SCHEDULERS
 
 
 @record(eq=False)

@@ -7,11 +7,11 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion.fusion import Fusion, Tensor, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.greedy_segments import depth_first
-from fuser.schedule.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
-from fuser.schedule.recompute_boundaries import recompute_boundaries
-from fuser.schedule.segment import Segment, accepted_segment, segment_of
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.greedy_segments import depth_first
+from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
+from fuser.schedule.segmentation.recompute_boundaries import recompute_boundaries
+from fuser.schedule.segmentation.segment import Segment, accepted_segment, segment_of
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.fuzzing.random_fusions import generate
 from tests.schedule.segments import check_cut
 

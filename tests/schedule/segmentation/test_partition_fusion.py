@@ -12,9 +12,9 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.partition_fusion import COMPUTED_AGAIN, partition_fusion
-from fuser.schedule.segment import Segment, choose_scheduler
-from fuser.schedule.segmentation import segment_fusion
+from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, partition_fusion
+from fuser.schedule.segmentation.segment import Segment, choose_scheduler
+from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.fuzzing.random_fusions import generate
 from tests.schedule.segments import check_cut
 

@@ -1,0 +1,39 @@
+"""Segmentation: a fusion is split into segments, each with the scheduler that accepts it.
+
+From the top down; what is below imports nothing above it
+    segmentation.py          splits a fusion, by the files below
+    recompute_boundaries.py  what is stored between segments, and what is computed again
+    greedy_segments.py       exprs in order, in segments as long as some scheduler accepts them
+    view_segments.py         views of inputs, and reshapes that only outputs need
+    segment.py               a segment, and the scheduler that accepts it
+    partition_fusion.py      splits by levels of stored values
+    registry.py              the schedulers, in the order in which they are asked
+
+How a fusion is split
+    1.  The whole fusion, if some scheduler accepts it. Views of inputs, and reshapes that only outputs need, are segments of
+        their own.
+    2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
+        (schedule/analysis/independent_outputs.py). Their kernels do not depend on each other and run co-resident, in pairs:
+        see `starts_next` and `beside` of ir/kernel/launch_plan.py.
+    3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
+        divided by, if one scheduler accepts all the rest.
+    4.  Levels (partition_fusion.py): outputs that share no stored value are split apart; the rest is split below the
+        highest level that schedulers accept. Values that take fewer bytes to recompute than to store and read again
+        are recomputed in each kernel that needs them: casts, masks made of positions, slices.
+    5.  What cannot be split so, and everything if that gives fewer kernels: exprs in depth-first order from the outputs, in
+        runs as long as some scheduler accepts the run (greedy_segments.py).
+    6.  However it was split: what its readers compute with no more bytes than it takes to store it and to read it again is not
+        stored (recompute_boundaries.py).
+
+    An expr that no scheduler accepts is a kernel of its own, one thread per element, with a warning
+    (schedule/schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is
+    split again. `fd.explain` shows every refusal in segments.py, and what was chosen and why in params.py.
+
+Library calls
+    An op that a library computes (ir/fusion/library_ops.py) is a segment without a kernel. The exprs between calls are
+    divided into regions: exprs of the same depth, the longest chain of calls before them, are one region, split as a
+    fusion by itself (ir/fusion/library_regions.py). So three products of one tensor have one region before and one after them.
+    Values that only a later region reads are computed there; views that only calls read are aliases. Values between a region
+    and a call are row-major; if no strides make a reshape of one a view, a kernel copies it (ir/fusion/concretize.py).
+    docs/decisions/0017-library-calls.md has the reasons.
+"""
