@@ -5,8 +5,9 @@ threads of a block walk along a run, each with `unroll` accesses before the firs
 results (columns where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a
 cluster joins them through shared memory, else the last block does, from device memory.
 
-`reduction_mappings` enumerates what fits, `work_of` says what one asks for, `estimate` how long that takes. Counts of code that
-are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, to earlier times than `benchmarks/data` has.
+`reduction_mappings` enumerates what fits, `reduction_work_of` says what one asks for, `estimate` how long that takes. Counts of
+code that are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, to earlier times than
+`benchmarks/data` has.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fuser.schedule.cost.occupancy import allocated_registers, max_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
+from fuser.schedule.cost.thread_batches import even_unroll
 
 CUT = 8.5
 """Instructions for an element of an access that the ends of a row may cut: its test."""
@@ -394,13 +396,3 @@ def _least_time(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resi
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
     waited = device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations)
     return least_time(single._replace(latency=single.latency - waited), device, waited)
-
-
-def even_unroll(steps: int, most: int) -> int:
-    """Unroll factor for a thread with `steps` accesses: all of them, or the one that wastes fewest in the last iteration.
-
-    Even numbers above two, so that rows of nearly equal length share a kernel, at the cost of an access that some threads skip.
-    """
-    if steps <= most:
-        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
-    return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)

@@ -4,7 +4,7 @@ A row is `accesses` of `vector` elements. `batch` of them belong to each of `thr
 lie in registers or in shared memory until all stages are done. A block with few threads along a row has several `rows`. Blocks
 that share a row are a cluster, or meet in device memory: then `groups` of them are there at once, and go over the rows.
 
-`row_mappings` enumerates all that fit, `work_of` says what one asks for, `estimate` how long that takes.
+`row_mappings` enumerates all that fit, `row_work_of` says what one asks for, `estimate` how long that takes.
 
 What code takes is counted in instructions and cycles, as fitted to kernels of two thirds of 117 segments on an H200
 (`docs/decisions/0022-one-estimate-and-a-search.md`); the device says how long those are.

@@ -9,7 +9,7 @@ Threads fold what they have, meet once a step for what comes before it, and fold
 element, and an exchange of totals. Lanes of a warp scan totals by shuffles. Totals of warps lie in shared memory: of rows,
 lanes scan them too; of columns, each thread folds those of its columns, which is what many threads along a column cost.
 
-`scan_mappings` enumerates what fits, `work_of` says what one asks for, `estimate` how long that takes. Instructions were
+`scan_mappings` enumerates what fits, `scan_work_of` says what one asks for, `estimate` how long that takes. Instructions were
 counted in machine code of sm_90a, registers in what ptxas chose for 90 kernels of everyday scans.
 """
 

@@ -36,3 +36,13 @@ def candidate_block_splits(accesses: int, threads: int, fewest: int, most: int) 
         if batch > fewest or -(-accesses // (threads * sharing)) == batch:
             yield batch, sharing
         batch = -(-accesses // (threads * (sharing - 1)))
+
+
+def even_unroll(steps: int, most: int) -> int:
+    """Unroll factor for a thread with `steps` accesses: all of them, or the one that wastes fewest in the last iteration.
+
+    Even numbers above two, so that rows of nearly equal length share a kernel, at the cost of an access that some threads skip.
+    """
+    if steps <= most:
+        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
+    return min(range(most, most // 2, -1), key=lambda u: (-(-steps // u) * u - steps) * 8 // steps)

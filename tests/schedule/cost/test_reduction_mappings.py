@@ -13,7 +13,6 @@ from fuser.schedule.cost import reduction_mappings as reduction_mappings_module
 from fuser.schedule.cost.estimate import CLOSE, Work, total_time
 from fuser.schedule.cost.reduction_mappings import (
     best_reduction,
-    even_unroll,
     ranked_reductions,
     reduction_mappings,
     reduction_reasons,
@@ -183,11 +182,3 @@ def test_lengths_are_rounded_up_so_that_no_column_is_left_out() -> None:
         found = round_up_length(n)
         assert n <= found <= n * (1 + 2.0 ** (1 - LENGTH))
         assert round_up_length(found) == found
-
-
-def test_turns_are_even() -> None:
-    for steps in range(1, 200):
-        for most in (1, 2, 4, 8, 16):
-            unroll = even_unroll(steps, most)
-            assert 1 <= unroll <= most
-            assert unroll * 2 > min(most, steps), "no more than twice as many turns"

@@ -8,7 +8,7 @@ import pytest
 
 from fuser.ir.device_info import WARP
 from fuser.schedule.cost.row_space import MAX_BATCH
-from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, threads_for
+from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, even_unroll, threads_for
 
 
 @pytest.mark.parametrize("accesses", [1, 2, 7, 31, 33, 100, 1000, 5000])
@@ -35,3 +35,11 @@ def test_spreads_are_all_that_leave_no_thread_idle(accesses: int, threads: int, 
         if sharing > 1 and -(-accesses // (threads * sharing)) == batch:
             expected.append((batch, sharing))
     assert list(candidate_block_splits(accesses, threads, fewest, 48)) == expected
+
+
+def test_turns_are_even() -> None:
+    for steps in range(1, 200):
+        for most in (1, 2, 4, 8, 16):
+            unroll = even_unroll(steps, most)
+            assert 1 <= unroll <= most
+            assert unroll * 2 > min(most, steps), "no more than twice as many turns"
