@@ -66,7 +66,7 @@ def test_private_shared_buffer_needs_none() -> None:
 
 
 def test_reused_scratch_is_parted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuser.lowering.memory.allocate_shared.PLENTY", 0)
+    monkeypatch.setattr("fuser.lowering.memory.allocate_shared.NO_REUSE_BYTES", 0)
     kernel = corpus_kernel("max_then_sum")
     assert any("read before" in reason and "is written" in reason for reason in barriers(kernel))
     offsets = [str(o) for o in kernel.shared_offsets.values()]

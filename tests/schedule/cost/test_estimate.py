@@ -35,7 +35,7 @@ def works(draw: st.DrawFn) -> Work:
 
 
 DEVICES = st.sampled_from([DeviceInfo.preset(name) for name in ("H200", "sm_80", "sm_75", "sm_120a")])
-COUNTED = ("moved", "cached", "instructions", "lines", "latency", "exchange", "trips", "warps")
+COUNTED = ("moved", "cached", "instructions", "lines", "latency", "exchange", "iterations", "warps")
 
 
 @settings(max_examples=200, deadline=None)
