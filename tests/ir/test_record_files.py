@@ -209,3 +209,17 @@ def test_nonsense_under_a_right_checksum() -> None:
         {"classes": [["integer", []]], "rows": [[0, "+", 0, 3, 9]], "root": [0]},
     ):
         assert reason(Table({**table, **change}).sealed()).startswith("its contents make no sense")
+
+
+def test_two_classes_of_one_name_are_no_kind_of_file() -> None:
+    """Names leave out folders: the second would be read as the first."""
+
+    def leaf() -> type:
+        @record
+        class Same:
+            value: object
+
+        return Same
+
+    with pytest.raises(AssertionError, match="two classes of a kind of file have one name"):
+        RecordFile("test", 1, (leaf(), leaf()))

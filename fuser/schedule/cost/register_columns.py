@@ -37,7 +37,7 @@ OWN_INSTRUCTIONS = 64
 """Of a thread, whatever it holds: it finds its columns by divisions, and tests them."""
 MAX_COLUMNS = 256
 """Accesses of a block side by side: more of them share nothing else."""
-MOST_REMEMBERED = 1024
+MAX_REMEMBERED = 1024
 """Columns whose best shapes are kept."""
 
 
@@ -107,7 +107,7 @@ def choose_register_shape(
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _fastest(
     held: RegisterColumns, most: int, device: DeviceInfo, may_share: bool
 ) -> tuple[float, tuple[int, ...]] | None:

@@ -95,7 +95,7 @@ class InnerPersistentScheduler:
 
 MAX_SHAPES = 256
 """Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
-MOST_REMEMBERED = 1024
+MAX_REMEMBERED = 1024
 """Numbers of rows of such shapes whose best mappings are kept."""
 
 
@@ -150,7 +150,7 @@ def _best(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
 
 
 @searched
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The same as it is for any number of rows, see `_by_preference`.
 
