@@ -204,8 +204,9 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
         )
         if params.cluster * 2 <= device.max_cluster:
             yield replace(params, cluster=params.cluster * 2, batch=-(-params.batch // 2))
-    for name in ("one_pass", "inputs_only", "early"):
-        yield _with(params, **{name: not getattr(params, name)})
+    yield replace(params, one_pass=not params.one_pass)
+    yield replace(params, inputs_only=not params.inputs_only)
+    yield replace(params, load_all_first=not params.load_all_first)
     if not params.in_shared:
         yield replace(params, resident=0 if params.resident else 2)
 
