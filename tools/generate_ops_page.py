@@ -25,6 +25,7 @@ from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.frontend.triangles import TRIANGLES
+from fuser.ir.ops.approximate_ops import in_fusion
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, PointwiseOp
 
@@ -74,7 +75,7 @@ def bound_of(row: PointwiseOp) -> str:
         return "exact"
     if "f" not in row.kinds:
         return "exact" if "c" not in row.kinds else ""
-    return "/".join(f"{bound:g}" for bound in row.ulp)
+    return "/".join(f"{bound:g}" for bound in in_fusion(row).ulp)
 
 
 def pointwise_rows() -> list[tuple[str, ...]]:
@@ -138,7 +139,8 @@ def page() -> str:
         "",
         "Shapes are broadcast; operands of lower rank get size-1 dims on the left; scalars alone give a scalar. 16-bit floats",
         "are computed in Float. *error* is the bound in ulp for Float/Double, beyond correct rounding, that the tests hold",
-        "the op to; 0 is correctly rounded. A sign behind a call is the Python operator.",
+        "the op to; 0 is correctly rounded, and so are quotients, reciprocals and roots on which a comparison, a rounding or",
+        "an integer depends. A sign behind a call is the Python operator.",
         "",
         "*operands*: " + ", ".join(f"{k} {kind}" for k, kind in KINDS.items()) + ".",
         "",

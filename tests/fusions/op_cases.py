@@ -28,6 +28,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError
+from fuser.ir.ops.approximate_ops import in_fusion
 from fuser.ir.ops.dtypes import numpy_dtype, real_of, scalar_type, widen
 from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, SCANS, PointwiseOp, kind_of, numpy_cast
 from fuser.ir.ops.pointwise_op import DtypeRule
@@ -250,7 +251,7 @@ def _case(
 ) -> Case:
     return Case(
         label or row.name,
-        lambda got: check_pointwise(row, operands, got),
+        lambda got: check_pointwise(in_fusion(row), operands, got),
         lambda: assert_wrong_pointwise_fail(row, operands, equal_is_skipped=equal_is_skipped),
     )
 

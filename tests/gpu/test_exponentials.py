@@ -32,7 +32,13 @@ def test_softmax_of_doubles(shape: tuple[int, int]) -> None:
         wide = data[row].astype(np.longdouble)
         powers = np.exp(wide - wide.max())
         exact = powers / powers.sum()
-        assert np.max(np.abs(got[row] - exact) / np.spacing(exact.astype(np.float64))) < 3
+        # The difference is rounded, as in eager: what that costs an exponential is no error of ours (decision 21).
+        rounded = np.exp(data[row] - data[row].max())
+        largest = {
+            name: np.max(np.abs(values - exact) / np.spacing(exact.astype(np.float64)))
+            for name, values in {"found": got[row], "eager": rounded / rounded.sum()}.items()
+        }
+        assert largest["found"] <= max(2, 2 * largest["eager"])
 
 
 @pytest.mark.parametrize("shape", [(101, 50_257), (117, 250_003), (20_000, 1000), (1313, 7168), (300, 5003)], ids=str)

@@ -267,3 +267,9 @@ ROWS: dict[str, PointwiseOp] = {
     **EXACT,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""
+
+
+def in_fusion(row: PointwiseOp) -> PointwiseOp:
+    """A row of the op table with the error bound of results of fusions: that of the `near` form, where one may stand for it."""
+    near = APPROXIMATE.get(f"{NEAR}_{row.name}")
+    return row if near is None else replace(row, ulp=(max(row.ulp[0], near.row.ulp[0]), row.ulp[1]))
