@@ -176,7 +176,9 @@ def row_work_of(row: RowSpace, m: RowMapping, device: DeviceInfo) -> Work:
     operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
     # In shared memory each stage reads the row again, and tests it.
     passes = exchanges + 1 if m.in_shared else 0
-    accesses = row.arguments + passes
+    # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.
+    by_element = 0 if m.in_shared else row.out_of_phase * (row.vector - 1)
+    accesses = row.arguments + passes + by_element
     tests = (CUT_IN_SHARED * passes if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
     instructions = m.batch * (row.vector * operations * OPERATION + ACCESS * accesses + tests)
     instructions += exchanges * JOIN * steps + ROW + row.row_operations
@@ -186,7 +188,7 @@ def row_work_of(row: RowSpace, m: RowMapping, device: DeviceInfo) -> Work:
     if m.in_shared:
         latency += PIECE * passes * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
     if row.is_misaligned:
-        latency += m.batch * CUT_ACCESS
+        latency += m.batch * (CUT_ACCESS + by_element * LOADED)
     if m.one_pass and row.has_statistics:
         latency += STATISTICS_STEP * math.log2(along)
     latency = latency * cycle + device.first_to_last

@@ -30,6 +30,7 @@ class RowSpace:
     kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
+    out_of_phase    of the inputs, those that begin elsewhere than the vectors
     late_bytes            bytes of an element that stages behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
@@ -55,6 +56,7 @@ class RowSpace:
     is_misaligned: bool
     has_late_input: bool = False
     late_bytes: int = 0
+    out_of_phase: int = 0
 
     @property
     def max_rows_per_block(self) -> int:
@@ -110,4 +112,12 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         not isinstance(found.accesses.access, Aligned),
         persistent_rows(segment, one_pass=False).has_late_input,
         persistent_rows(segment, one_pass=False).late_bytes,
+        _out_of_phase(found),
     )
+
+
+def _out_of_phase(found: Rows) -> int:
+    accesses = found.accesses
+    if isinstance(accesses.access, Aligned):
+        return 0
+    return sum(r.name in accesses.vectorized and r.name not in accesses.in_phase for r in found.reads)

@@ -20,10 +20,10 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple
 
-from fuser.ir.device_info import WARP, DeviceInfo
+from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.integers.number_trace import as_told, searched
 from fuser.ir.ops.enums import SchedulerType
@@ -152,13 +152,13 @@ def _best(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
-    """The same as it is for any number of rows, see `_by_preference`.
+    """The same as it is for any number of rows, see `_by_batch`.
 
-    Of mappings that take about as long the one with most threads is proposed, two passes before one, whatever number of rows
-    there is: many numbers share a kernel, and on an H200 it is the fastest of them more often than not.
+    Of mappings that take about as long one whose threads have fewest accesses is proposed: it needs the fewest registers, which
+    are an estimate as well, and on an H200 it is the fastest of them more often than not.
     """
     rows = asked.row.rows
-    found = _by_preference(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
+    found = _by_batch(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
     times: dict[int, float] = {}
 
     def time(place: int) -> float:
@@ -178,9 +178,11 @@ def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | 
             break
         least = min(least, time(place))
     limit = close_to(least, device)
-    for place, known in enumerate(found):
-        if bounds[place] <= limit and time(place) <= limit < math.inf:
-            return known.mapping
+    close = [place for place in range(len(found)) if bounds[place] <= limit]
+    for _, places in groupby(close, key=lambda place: found[place].mapping.batch):
+        best = min(places, key=time)
+        if time(best) <= limit < math.inf:
+            return found[best].mapping
     return None
 
 
@@ -197,11 +199,11 @@ class _ForAnyRows(NamedTuple):
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _by_preference(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
-    """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
+def _by_batch(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
+    """All mappings of rows with these `side_by_side`, however many there are, in order of the accesses of a thread."""
     mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_ForAnyRows] = []
-    for m in sorted(mappings, key=_preference):
+    for m in sorted(mappings, key=lambda m: m.batch):
         work = row_work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
@@ -232,13 +234,6 @@ def _groups(asked: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False)
     return find(asked.row, device, may_use_shared=asked.may_use_shared_in_groups) if asked.may_use_block_groups else ()
 
 
-def _preference(m: RowMapping) -> tuple[int, ...]:
-    """The lesser is proposed, of mappings that take about as long."""
-    # Blocks of a warp leave places of an SM empty; of more rows than fill those, a block ends with the last of its rows.
-    resident_warps = m.resident * -(-m.threads * m.rows // WARP)
-    return m.one_pass, -m.threads, m.in_shared, m.inputs_only, m.groups > 0, m.load_all_first, -resident_warps, m.rows
-
-
 def _ranked(asked: _MappingQuery, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
     """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
     found = [*_independent_block_mappings(asked, device), *_groups(asked, device)]
@@ -246,7 +241,7 @@ def _ranked(asked: _MappingQuery, device: DeviceInfo) -> list[tuple[float, RowMa
         (total_time(row_work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)
     ]
     limit = close_to(min((time for time, _ in times), default=math.inf), device)
-    best = min((timed for timed in times if timed[0] <= limit), key=lambda timed: _preference(timed[1]), default=None)
+    best = min((t for t in times if t[0] <= limit), key=lambda timed: (timed[1].batch, timed[0]), default=None)
     rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
     return rest if best is None else [best, *rest]
 
