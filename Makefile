@@ -8,20 +8,23 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo doctor test check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
+.PHONY: help demo doctor test test-long check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
 	$(RUN) -m fuser demo $(ARGS)
-	@echo 'next: `make test` runs every test that needs no GPU, some twenty minutes on two cores'
+	@echo 'next: `make test` runs the tests that need no GPU, some twelve minutes on two cores'
 
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
 
-test: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores; ARGS="-k name" for some
-	$(RUN) -m pytest -n 2 -m "not gpu" $(ARGS)
+test: $(VENV)/.test  ## tests that need no GPU, of large tables one case in four (docs/testing.md); ARGS="-k name" for some
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not gpu" --turn commit $(ARGS)
+
+test-long: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not gpu" $(ARGS)
 
 check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure
 

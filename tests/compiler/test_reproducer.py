@@ -44,6 +44,7 @@ def run_script(path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("fault", PASSES)
 def test_every_pass(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = planted("layer_norm", fault, monkeypatch)

@@ -38,6 +38,7 @@ GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectori
 Float = DataType.Float
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("blocks", [0, 1, 3, 20])
 @pytest.mark.parametrize("threads", [8, 32, 96])
 @pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (Float, 1), (DataType.BFloat16, 8), (DataType.BFloat16, 2)])

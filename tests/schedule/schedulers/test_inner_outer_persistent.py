@@ -98,6 +98,7 @@ def test_sixteen_bits(define: Definition, dtype: DataType, rows: int, length: in
     check(define, rows, length, dtype, SMALL)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "device",
     [
@@ -273,6 +274,7 @@ def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[SizedInnerOut
     return found, params
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (7, 1000), (3, 260), (21, 64)])
 @pytest.mark.parametrize("prefetch", [0, 1, 2])
