@@ -6,6 +6,9 @@ ARGS ?=
 SHELL := /bin/sh
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
+# Tests start some hundred processes, each of which would else compile the package's Python again where a checkout keeps no
+# bytecode: with what lies in $(VENV) an import takes a third of the time.
+TEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(RUN) -m pytest -n 2 --dist loadfile -m "not gpu"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo doctor test test-long check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
@@ -21,10 +24,10 @@ doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do 
 	$(RUN) -m fuser doctor $(ARGS)
 
 test: $(VENV)/.test  ## tests that need no GPU, of large tables one case in four (docs/testing.md); ARGS="-k name" for some
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not gpu" --turn commit $(ARGS)
+	$(TEST) --turn commit $(ARGS)
 
 test-long: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not gpu" $(ARGS)
+	$(TEST) $(ARGS)
 
 check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure
 
@@ -49,7 +52,7 @@ stubs: $(VENV)/.test  ## rewrite what is generated from the ops: the stubs for t
 	$(RUN) tools/generate_ops_page.py
 
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
-	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
+	$(TEST) --update-golden $(ARGS)
 
 bench:  ## cases against a copy of the same bytes (needs a GPU and torch); SET=everyday, CASE=softmax, ARGS="--peers none"
 	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); \
