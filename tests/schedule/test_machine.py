@@ -52,6 +52,7 @@ def texts_of(case: Case, device: DeviceInfo) -> dict[str, str]:
 SPEED_CASES = [*public_cases()[::5], *sweep_cases(0)[::29], *sweep_cases(2)[::31], *everyday_cases()[::23]]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", SPEED_CASES, ids=[c.name for c in SPEED_CASES])
 def test_a_device_that_does_all_in_twice_the_time_gets_the_same_kernels(case: Case) -> None:
     """Where a time, a rate or a latency were written into the code, it would weigh half as much there."""

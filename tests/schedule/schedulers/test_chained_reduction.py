@@ -131,6 +131,7 @@ def test_rows_that_come_by_asynchronous_copies(define: Definition, columns: int)
     check(define, 13, columns)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
 def test_blocks_of_few_small_rows_post(define: Definition, rows: int, columns: int) -> None:

@@ -94,6 +94,7 @@ def test_single_rows(
     assert_near(found, reference(define, arrays), dtype)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("length", [100_000, 50_001])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Double])

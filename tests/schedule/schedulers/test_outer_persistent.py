@@ -91,6 +91,7 @@ def test_any_shape(define: Definition, rows: int, columns: int, monkeypatch: pyt
     assert sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)) == WAITS[define]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize("dtype", [BFloat16, Half])
 def test_sixteen_bits(define: Definition, dtype: DataType) -> None:

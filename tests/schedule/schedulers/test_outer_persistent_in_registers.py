@@ -194,6 +194,7 @@ def test_any_shape(define: Definition, shape: tuple[int, ...], monkeypatch: pyte
     check(define, as_reduced(define, shape))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*NORMALISATIONS, *LOSSES])
 @pytest.mark.parametrize("dtype", [Half, BFloat16, Double])
 @pytest.mark.parametrize("last", [31, 40])

@@ -239,6 +239,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[ThreadReductionParams]:
     return seen
 
 
+@pytest.mark.in_turns
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(96))
 def test_random_definitions(seed: int) -> None:
