@@ -6,22 +6,28 @@ ARGS ?=
 SHELL := /bin/sh
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
+# Tests start some hundred processes, each of which would else compile the package's Python again where a checkout keeps no
+# bytecode: with what lies in $(VENV) an import takes a third of the time.
+TEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(RUN) -m pytest -n 2 --dist loadfile -m "not gpu"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo doctor test check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
+.PHONY: help demo doctor test test-long check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
 	$(RUN) -m fuser demo $(ARGS)
-	@echo 'next: `make test` runs every test that needs no GPU, some twenty minutes on two cores'
+	@echo 'next: `make test` runs the tests that need no GPU, some twelve minutes on two cores'
 
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
 
-test: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores; ARGS="-k name" for some
-	$(RUN) -m pytest -n 2 -m "not gpu" $(ARGS)
+test: $(VENV)/.test  ## tests that need no GPU, of large tables one case in four (docs/testing.md); ARGS="-k name" for some
+	$(TEST) --turn commit $(ARGS)
+
+test-long: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores
+	$(TEST) $(ARGS)
 
 check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure
 
@@ -46,7 +52,7 @@ stubs: $(VENV)/.test  ## rewrite what is generated from the ops: the stubs for t
 	$(RUN) tools/generate_ops_page.py
 
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
-	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
+	$(TEST) --update-golden $(ARGS)
 
 bench:  ## cases against a copy of the same bytes (needs a GPU and torch); SET=everyday, CASE=softmax, ARGS="--peers none"
 	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); \

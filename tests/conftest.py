@@ -13,6 +13,7 @@ import importlib.util
 import logging
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -20,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.project.turns import waiting_items
 
 TESTS = Path(__file__).parent
 
@@ -30,6 +33,28 @@ os.environ["FUSER_CACHE"] = "off"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
     parser.addoption("--seeds", metavar="FIRST:END", help="other seeds for tests/fuzzing/test_random_programs.py")
+    parser.addoption(
+        "--turn",
+        metavar="NUMBER",
+        help="of tests marked in_turns run the cases whose turn it is, one in four; `commit`: a turn by the commit checked out",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The number of the turn is settled before the workers of pytest-xdist are told of it."""
+    if config.getoption("--turn") == "commit":
+        command = ["git", "-C", str(TESTS), "rev-parse", "--short=8", "HEAD"]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, check=True)
+            config.option.turn = str(int(asked.stdout, 16))
+        except (OSError, subprocess.CalledProcessError):
+            config.option.turn = "0"  # no git, or no checkout
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    turn = config.getoption("--turn")
+    return None if turn is None else f"turn: {turn} (the same cases again: --turn {turn}; all of them: make test-long)"
 
 
 class Golden:
@@ -80,8 +105,14 @@ def _has_cuda_device() -> bool:
         return False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything under tests/gpu `gpu`; skip what needs a device or package that is not there."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark everything under tests/gpu `gpu`; skip what needs a device or package that is not there; leave out whose turn it
+    is not."""
+    turn = config.getoption("--turn")
+    if turn is not None:
+        waiting = waiting_items(items, int(turn))
+        config.hook.pytest_deselected(items=[item for item in items if item in waiting])
+        items[:] = [item for item in items if item not in waiting]
     has_torch = importlib.util.find_spec("torch") is not None
     on_gpu = str(TESTS / "gpu") + os.sep
     for item in items:

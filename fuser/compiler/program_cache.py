@@ -11,6 +11,7 @@ satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -384,10 +385,14 @@ class ProgramCache:
 
         def finished() -> CompiledKernel:
             kernel, used = finish()
-            took = 1e3 * (time.perf_counter() - begin)
-            why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
-            chosen = params_line(used)
-            log.info("segment %d: kernel %s made in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen)
+            # Reasons are put into words for those who read them: a thirtieth of a small kernel's compilation.
+            if log.isEnabledFor(logging.INFO):
+                took = 1e3 * (time.perf_counter() - begin)
+                why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
+                chosen = params_line(used)
+                log.info(
+                    "segment %d: kernel %s made in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen
+                )
             self.counters.kernels_compiled += 1
             self._kernels.setdefault(key, []).append(kernel)
             return kernel

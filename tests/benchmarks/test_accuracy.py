@@ -153,6 +153,7 @@ def errors(name: str, dtype: Any, seed: int = 0) -> dict[str, list[tuple[float, 
     return found
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [F32, BF16, F16, DataType.Double], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_errors_are_at_most_twice_those_of_plain_arithmetic(

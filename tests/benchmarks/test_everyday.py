@@ -47,6 +47,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("case", "name", "sm_count"), OTHERS)
 def test_is_right_as_planned_for_other_gpus(
     case: Case, name: str, sm_count: int, monkeypatch: pytest.MonkeyPatch

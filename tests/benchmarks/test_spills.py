@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 NOT_YET: dict[str, str] = {}
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", as_parameters(public_cases(), NOT_YET))
 def test_no_spills_and_no_stack(case: Case) -> None:
     for kernel in program(case.name, True).kernels.values():
@@ -39,6 +40,7 @@ EVERYDAY = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("case", "name"), EVERYDAY)
 def test_no_everyday_case_spills(case: Case, name: str) -> None:
     for launch in compile_case(case, DeviceInfo.preset(name)).launches():

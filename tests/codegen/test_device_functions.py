@@ -210,6 +210,7 @@ def _compile(source: str, arch: str) -> None:
 _MORE_ARCHITECTURES = [pytest.param(a, marks=pytest.mark.slow) for a in ("sm_80", "sm_86", "sm_89", "sm_100a")]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120a", *_MORE_ARCHITECTURES])
 def test_everything_compiles(arch: str):
     # One program, because each costs 20 ms; little optimisation, because this is about names and types.
@@ -302,6 +303,7 @@ def _run(library: ctypes.CDLL, name: str, inputs: list[Array], result: DataType)
     return out
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("row", "dtype"),
     [pytest.param(r, d, id=f"{r.name}-{d.name}") for r, d, _ in spellings() if r.name not in _NO_HOST_FUNCTION],
@@ -372,6 +374,7 @@ _APPROXIMATE = (
 )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("direction", [-1, 0, 1])
 @pytest.mark.parametrize("name", _APPROXIMATE)
 def test_bounds_hold_for_approximate_instructions(host: ctypes.CDLL, name: str, direction: int):

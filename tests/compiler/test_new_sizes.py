@@ -89,6 +89,7 @@ def function_for(fec: FusionExecutorCache, values: list[Any]) -> Find:
     return trace.function(parts(fec._derive(families.with_numbers(values, leaves), None, None).bound))  # noqa: SLF001
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("made", CORPUS, ids=lambda c: c.name)
 def test_functions_choose_what_schedulers_choose(made: FusionCase) -> None:
     """Whatever sizes a function takes, it leads to the program and the steps that these sizes have by themselves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.ops.dtypes import DataType
 from fuser.runtime.arrays.device_tensor import DeviceTensor
+from fuser.schedule.reasons import Reasons
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place, place_all
@@ -251,3 +253,21 @@ def test_identical_segments_of_other_fusions_do_not_mix() -> None:
         cache = cache_of(name)
         cache.execute(place_all(device, case(name).inputs(ALIGNED)))
         assert cache.counters()["kernels_compiled"] == 1
+
+
+def test_reasons_are_put_into_words_only_for_a_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They take longer to say than some decisions to make."""
+    said: list[Reasons] = []
+    words = Reasons.words
+    monkeypatch.setattr(Reasons, "words", lambda self: said.append(self) or words(self))
+    inputs = case("softmax").inputs(ALIGNED)
+    cache_of("softmax").execute(inputs, device="simulator")
+    assert not said
+    with caplog.at_level(logging.INFO, "fuser"):
+        cache_of("softmax").execute(inputs, device="simulator")
+    assert said
+    assert any(
+        "(no kernel of these parameters and layouts): InnerPersistentParams(" in text for text in caplog.messages
+    )

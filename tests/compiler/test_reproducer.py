@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fuser import FusionDefinition
-from fuser.errors import FuserError, InputValueError, InternalError
+from fuser.errors import InputValueError, InternalError
 from fuser.lowering.pipeline import PASSES
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, case
 
@@ -44,6 +44,7 @@ def run_script(path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("fault", PASSES)
 def test_every_pass(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = planted("layer_norm", fault, monkeypatch)
@@ -121,15 +122,13 @@ def test_manual_execution_leaves_a_reproducer(folder: Path, monkeypatch: pytest.
         case("add_two").define().manual_execute(case("add_two").inputs(ALIGNED))
 
 
-def test_without_a_fault_every_pass_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.in_turns
+@pytest.mark.parametrize("name", [c.name for c in CORPUS])
+def test_without_a_fault_every_pass_verifies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel of the corpus satisfies what its passes ensure."""
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    for c in CORPUS:
-        try:
-            c.define().execute(c.inputs(ALIGNED))
-        except FuserError as error:
-            pytest.fail(f"{c.name}: {error}")
+    case(name).define().execute(case(name).inputs(ALIGNED))
 
 
 def test_a_folder_that_cannot_be_written_hides_no_bug(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

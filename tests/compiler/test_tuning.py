@@ -137,6 +137,7 @@ def test_losers_and_their_times_are_kept_and_explained() -> None:
 # --- the call that is tuned -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", [c.name for c in CORPUS])
 @pytest.mark.parametrize("sizes", [ALIGNED, RAGGED], ids=["aligned", "ragged"])
 def test_every_candidate_of_the_corpus_is_right_and_no_input_is_touched(name: str, sizes: Any) -> None:

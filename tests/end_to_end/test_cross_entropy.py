@@ -17,6 +17,7 @@ LARGE = [(case, VOCABULARIES[k % 7], DTYPES[k % 3], (4096, 512, 128)[k // 3 % 3]
 SMALL = [(case, (2051, 1000)[k % 2], DTYPES[(k + k // 16) % 3]) for k, case in enumerate(ALL * 2)]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("case", "vocabulary", "dtype", "rows"), LARGE, ids=str)
 def test_kernels(
     case: CrossEntropy, vocabulary: int, dtype: DataType, rows: int, monkeypatch: pytest.MonkeyPatch
@@ -30,6 +31,7 @@ def test_kernels(
     assert len(program.launches()) <= (2 if case.backward and case.is_mean and case.ignores else 1)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("case", "vocabulary", "dtype"), SMALL, ids=str)
 def test_results(case: CrossEntropy, vocabulary: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")

@@ -25,16 +25,19 @@ from tests.end_to_end.fact_checks import NAMES, PADDED, breaks, check_many_shape
 from tests.fusions.fusion_corpus import case
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_one_kernel_many_shapes(name: str) -> None:
     check_many_shapes(subject(case(name), small_simulator()))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", PADDED)
 def test_one_kernel_many_strides(name: str) -> None:
     check_many_shapes(subject(case(name), small_simulator(), padding=16), 3)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_each_fact_is_checked(name: str) -> None:
     made = subject(case(name), small_simulator())

@@ -51,6 +51,7 @@ def test_every_family_has_five_kernels() -> None:
     assert len({case.name for case in CORPUS}) == len(CORPUS)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", CORPUS, ids=lambda c: c.name)
 def test_unmutated_kernel_is_right_and_raises_no_alarm(case: Case) -> None:
     kernel = lowered(case)
@@ -62,6 +63,7 @@ def test_unmutated_kernel_is_right_and_raises_no_alarm(case: Case) -> None:
                 assert_same(value, expected[name], name, 0.0 if case.whole else 1e-5)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", CORPUS, ids=lambda c: c.name)
 def test_every_mutant_is_noticed(case: Case) -> None:
     """All but those on file as equivalent, and all of these are."""

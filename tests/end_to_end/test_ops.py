@@ -14,6 +14,7 @@ from fuser import DataType
 from tests.fusions.op_cases import SUITE_IDS, SUITES, check_suite
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("family", "dtype"), SUITES, ids=SUITE_IDS)
 def test_ops(
     family: str,

@@ -48,6 +48,7 @@ def values(dtype: DataType) -> Array:
     return np.asarray(numbers + 1j * numbers[::-1] if dtype.is_complex else numbers).astype(dtype.numpy)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda d: d.name)
 def test_every_op(dtype: DataType, layout: str) -> None:

@@ -103,11 +103,13 @@ def failure(seed: int) -> str | None:
     return None
 
 
+@pytest.mark.in_turns
 def test_random_statistics(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     assert failure(seed) is None
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", list(NUMPY))
 @pytest.mark.parametrize("shape", [(9, 13), (1, 127), (64, 33), (5, 400)])
 @pytest.mark.parametrize("axis", [0, 1])

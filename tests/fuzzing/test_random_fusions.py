@@ -15,6 +15,7 @@ from tests.fuzzing.exact_runs import check
 from tests.fuzzing.random_fusions import CASES, PER_TEST, generate
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("start", range(0, CASES, PER_TEST))
 def test_random_fusions(start: int) -> None:
     for seed in range(start, start + PER_TEST):

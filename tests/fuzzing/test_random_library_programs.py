@@ -16,6 +16,7 @@ from fuser.simulator.device import SimulatorDevice
 from tests.fuzzing.random_library_programs import generate
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_are_right_however_they_are_run(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

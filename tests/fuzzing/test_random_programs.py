@@ -52,6 +52,7 @@ def test_a_seed_is_one_program() -> None:
             assert all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.in_turns
 def test_the_programs_reach_what_they_are_for() -> None:
     """Each kind of op, dtype, layout and run is there, most values are exact, and extents are known early and late."""
     ops: Counter[str] = Counter()

@@ -43,6 +43,7 @@ def outcome(seed: int) -> tuple[RandomCase, Lowered | None, str]:
         return case, None, str(error)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("start", range(0, CASES, CHUNK))
 def test_results_are_exact_and_printed_schedules_replay_to_the_same_text(start: int) -> None:
     """Both of each case: in the process that has lowered it."""
@@ -59,6 +60,7 @@ def test_results_are_exact_and_printed_schedules_replay_to_the_same_text(start: 
         assert generate_cuda(kernel).text == generate_cuda(lowered.kernel).text, f"seed {seed}"
 
 
+@pytest.mark.in_turns
 def test_quotas_are_met() -> None:
     outcomes = [outcome(seed) for seed in range(CASES)]
     accepted = [(case, lowered) for case, lowered, _ in outcomes if lowered is not None]

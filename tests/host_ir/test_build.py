@@ -57,6 +57,7 @@ def test_an_intermediate_is_freed_after_its_last_reader() -> None:
     assert freed.slot == middle.slot
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", [c.name for c in CORPUS])
 def test_everything_allocated_is_freed_or_returned(name: str) -> None:
     program = program_of(name)

@@ -398,6 +398,7 @@ def test_nested_choices_and_loops(device: SimulatorDevice) -> None:
             assert np.array_equal(np.asarray(run([x, k, n])[0]), want), (n, run)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("chunk", range(4))
 def test_random_programs_give_the_same_in_every_way(chunk: int, *, streams: bool) -> None:
@@ -602,6 +603,7 @@ def test_the_selector_is_looked_at_as_soon_as_it_is_known(fake: FakeDriver) -> N
     assert np.array_equal(np.asarray(x), np.full(40, 2))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("dtype", "value"), OUT_OF_RANGE)
 def test_the_device_tells_of_a_selector_out_of_range(fake: FakeDriver, dtype: Any, value: int) -> None:
     device: Any = CudaDevice(0)

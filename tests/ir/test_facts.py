@@ -51,6 +51,7 @@ def test_a_dim_of_one_element_hides_no_gap_between_rows() -> None:
     assert first_broken(ROWS, described((1, 1, 5), (9, 9, 1)), never) is None
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("sizes", list(itertools.product((1, 2, 3), repeat=3)))
 def test_facts_that_hold_tell_every_address(sizes: tuple[int, ...]) -> None:
     """Facts of one layout, held against every other one: where all hold, strides as kernels compute them are the real ones."""

@@ -102,6 +102,7 @@ def test_different_fills_stay() -> None:
     assert parts(after)[1] == 1
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [D.Half, D.Float, D.Double])
 @pytest.mark.parametrize("seed", range(6))
 def test_rolls_of_random_shapes(dtype: DataType, seed: int) -> None:

@@ -147,6 +147,7 @@ REPEATED = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("made", "declared", "shape"), REPEATED)
 @pytest.mark.parametrize("also", ["alone", "unflattened", "argument", "both"])
 def test_flattening_dims_of_one_extent(made: Any, declared: list[int], shape: tuple[int, ...], also: str) -> None:

@@ -52,6 +52,7 @@ def texts_of(case: Case, device: DeviceInfo) -> dict[str, str]:
 SPEED_CASES = [*public_cases()[::5], *sweep_cases(0)[::29], *sweep_cases(2)[::31], *everyday_cases()[::23]]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", SPEED_CASES, ids=[c.name for c in SPEED_CASES])
 def test_a_device_that_does_all_in_twice_the_time_gets_the_same_kernels(case: Case) -> None:
     """Where a time, a rate or a latency were written into the code, it would weigh half as much there."""
@@ -189,16 +190,17 @@ def test_a_wait_of_the_grid_is_as_long_as_the_device_says() -> None:
 EVERYDAY = everyday_cases()[::6]
 
 
+@pytest.mark.in_turns
+@pytest.mark.parametrize("case", EVERYDAY, ids=lambda c: c.name)
 @pytest.mark.parametrize("preset", ["sm_80", "sm_120a"])
-def test_everyday_fusions_are_planned_for_other_devices(preset: str) -> None:
+def test_everyday_fusions_are_planned_for_other_devices(case: Case, preset: str) -> None:
     """None is refused, and no launch asks for more than the device has. `benchmarks.resources --device sm_80 --set everyday`
     compiles all of them."""
     device = DeviceInfo.preset(preset)
-    for case in EVERYDAY:
-        program = compile_case(case, device, with_cubin=False)
-        for launch in (i for i in program.instructions if isinstance(i, LaunchKernel)):
-            assert launch.kernel.arch == device.arch
-            assert launch.kernel.max_block_size <= device.max_threads_per_block
+    program = compile_case(case, device, with_cubin=False)
+    for launch in (i for i in program.instructions if isinstance(i, LaunchKernel)):
+        assert launch.kernel.arch == device.arch
+        assert launch.kernel.max_block_size <= device.max_threads_per_block
 
 
 # ---------------------------------------------------------------- literals

@@ -42,6 +42,7 @@ def failure_of(compiler: KernelCompiler, segment: Any, inputs: Any, params: Any)
     return None
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", [c.name for c in CORPUS])
 def test_every_candidate_is_lowered_or_refused(name: str) -> None:
     compiler = KernelCompiler(SimulatorDevice())

@@ -283,6 +283,7 @@ def test_first_race_between_phases(seed: int, oracle: Oracle) -> None:
     check_against(oracle, run(BLOCKS, THREADS, seed=seed, interleave=seed % 4 == 0))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.parametrize("has_warp_barriers", [False, True], ids=["", "warp barriers"])
 @pytest.mark.parametrize("communicates", [False, True], ids=["alone", "communicating"])

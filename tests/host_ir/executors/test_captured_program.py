@@ -240,6 +240,7 @@ def test_a_fusion_of_several_kernels(device: SimulatorDevice) -> None:
         assert np.array_equal(values(captured.replay())[0], rest)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("chunk", range(6))
 def test_random_programs_give_the_same_in_every_way(device: SimulatorDevice, chunk: int) -> None:
     """Interpreter, launcher, and graphs run in random orders that their edges allow."""

@@ -417,6 +417,7 @@ def test_the_host_waits_in_a_body() -> None:
     assert program.verified.facts.synchronizes
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("chunk", range(3))
 def test_random_programs_give_the_same_in_every_way(chunk: int, *, streams: bool) -> None:

@@ -106,6 +106,7 @@ def layouts_of(shape: Shape) -> list[Shape]:
     return list(found)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("shape", [(6, 8), (6, 12, 1), (6, 1, 12), (1, 6, 12), (2, 3, 4)], ids=str)
 @pytest.mark.parametrize("define", PROGRAMS, ids=lambda d: d.__name__)
 def test_arguments_lie_as_their_kernels_were_told(

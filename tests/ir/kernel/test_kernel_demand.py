@@ -130,6 +130,7 @@ def many(count: int, each: Each) -> FusionDefinition:
     return fd
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("count", "each"), MANY.values(), ids=MANY.keys())
 def test_kernels_that_ask_too_much_are_cut(count: int, each: Each) -> None:
     """None keeps more than a thread may have, and each fits the instruction cache."""

@@ -170,6 +170,7 @@ def test_printed_schedule_rebuilds_itself() -> None:
     assert str(again) == str(s)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", CORPUS, ids=lambda c: c.name)
 def test_records_and_text_replay_to_the_same_kernel(case: object) -> None:
     make = case.make  # type: ignore[attr-defined]

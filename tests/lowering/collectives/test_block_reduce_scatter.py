@@ -97,6 +97,7 @@ def test_statistics_of_one_column_of_doubles_are_pooled_at_once() -> None:
     assert scatter_groups(results_of("welford", Float, 1), const(64), const(8)) == 8
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])
 @pytest.mark.parametrize(
     ("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21), (1, 32), (1, 64), (1, 21)]

@@ -65,6 +65,7 @@ def sum_and_max(
     return s
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("blocks", [2, 3, 11, 33])
 @pytest.mark.parametrize("threads", [32, 64, 96])
 def test_values(blocks: int, threads: int) -> None:
@@ -88,6 +89,7 @@ def test_groups_go_over_rows(rows: int, groups: int) -> None:
     assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == 2, "no other between the rows"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("threads", "together", "blocks"), [(64, 2, 33), (96, 3, 2), (64, 5, 2), (256, 16, 2), (96, 16, 3)]
 )

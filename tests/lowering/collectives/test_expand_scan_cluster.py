@@ -32,6 +32,7 @@ from tests.fusions.kernel_corpus import BX, GX, GY, SERIAL, scan_columns, scan_r
 from tests.judging.harness import Lowered, check, integers, run
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("cluster", [2, 3, 7, 16])
 @pytest.mark.parametrize(("threads", "tiles"), [(1, 2), (8, 1), (20, 2), (32, 2), (64, 1), (160, 2)])
 def test_values(cluster: int, threads: int, tiles: int) -> None:

@@ -38,6 +38,7 @@ GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectori
 Float = DataType.Float
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("blocks", [0, 1, 3, 20])
 @pytest.mark.parametrize("threads", [8, 32, 96])
 @pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (Float, 1), (DataType.BFloat16, 8), (DataType.BFloat16, 2)])
@@ -51,6 +52,7 @@ def test_values(blocks: int, threads: int, dtype: DataType, vector: int, monkeyp
     assert kernel.shared_offsets["t0_cache_after_0"].value % 16 == 0
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("blocks", [1, 2, 3, 20])
 @pytest.mark.parametrize(("length", "vector"), [(96, 4), (96, 1), (32, 4), (544, 4)])
 def test_two_trips_ahead(blocks: int, length: int, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:

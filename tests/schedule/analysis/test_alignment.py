@@ -126,6 +126,7 @@ def check(define: Define, dtype: DataType, rows: int, columns: int, offsets: Seq
             )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, scaled, residual])
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "offsets", "padding"),

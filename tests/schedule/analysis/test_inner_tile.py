@@ -229,6 +229,7 @@ def test_parts_of_long_rows_are_no_cells() -> None:
     assert len(loads) == 2
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(48))
 def test_random_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inner tiles of small tensors, on the simulator."""

@@ -14,6 +14,7 @@ from tests.schedule.analysis.cell_programs import KINDS, accesses, dense, elemen
 BFloat16, Float, Int32 = DataType.BFloat16, DataType.Float, DataType.Int32
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [BFloat16, Float, DataType.Double], ids=str)
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 6, 8])

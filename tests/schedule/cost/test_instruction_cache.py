@@ -79,6 +79,7 @@ def test_what_stages_compute_anew_is_counted_for_each() -> None:
     assert lengths(again=True) > 2 * lengths(again=False) - 10
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dims", [None, [0], [1], [0, 1]])
 @pytest.mark.parametrize(
     ("op", "dtype", "shape"), [("sin", Float, (64, 64)), ("sin", Float, (4096, 4096)), ("log1p", Double, (64, 64))]

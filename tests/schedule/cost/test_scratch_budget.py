@@ -61,6 +61,7 @@ def columns(count: int, dtype: DataType, what: str) -> FusionDefinition:
     return fd
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("device", ["H200", "sm_75", "sm_120"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("what", ["sum", "max", "variance", "normalised"])

@@ -81,6 +81,7 @@ def check(
 SHAPES = [(1, 1), (1, 700), (700, 1), (5, 33), (37, 129), (300, 16), (64, 1024)]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_any_shape(define: Definition, rows: int, columns: int) -> None:
@@ -107,6 +108,7 @@ def test_dtypes(define: Definition, dtype: DataType) -> None:
     check(define, 45, 136, dtype)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), [(700, 1), (37, 129), (10, 24), (301, 16)])
 def test_blocks_with_several_rows(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +131,7 @@ def test_rows_that_come_by_asynchronous_copies(define: Definition, columns: int)
     check(define, 13, columns)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
 def test_blocks_of_few_small_rows_post(define: Definition, rows: int, columns: int) -> None:
@@ -359,6 +362,7 @@ def test_an_output_that_also_updates_an_input_lies_as_that_input(monkeypatch: py
     np.testing.assert_array_equal(found[2], before.min((0, 2)).max())
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("device", ["H200", "sm_80"])
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=lambda d: d.name)
 @pytest.mark.parametrize("what", ["sum", "var", "both", "five sums"])

@@ -12,6 +12,7 @@ from fuser.runtime.kernels.nvrtc import is_available
 Half, BFloat16, Float, Double = DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(
     ("rows", "length", "dtype"),

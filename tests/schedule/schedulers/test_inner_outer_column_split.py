@@ -101,6 +101,7 @@ def check(
     return kernel
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(
     ("rows", "at_once", "side_by_side"), [(9, 3, 3), (19, 2, 4), (7, 7, 1), (5, 1, 20), (21, 2, 15)]
@@ -116,6 +117,7 @@ def test_columns_over_a_cluster(
     )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "at_once", "side_by_side"), [(19, 2, 2), (40, 5, 4), (33, 3, 4)])
 @pytest.mark.parametrize(("blocks", "threads", "vector"), [(2, 32, 1), (4, 8, 4), (8, 64, 2)])
@@ -125,6 +127,7 @@ def test_rows_over_a_cluster(
     check(define, rows, 68, blocks=blocks, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(
     ("sharing", "threads", "side_by_side", "at_once"), [(3, 64, 1, 2), (5, 32, 2, 2), (3, 64, 2, 5)]
@@ -183,6 +186,7 @@ def test_means_of_large_values() -> None:
     check(moments_both_ways, 30, 40, sharing=2, side_by_side=4, at_once=2)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(
     ("sharing", "threads", "vector", "at_once"), [(3, 64, 1, 2), (5, 64, 1, 10), (3, 32, 4, 3), (3, 32, 2, 4)]

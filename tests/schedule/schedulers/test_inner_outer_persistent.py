@@ -85,12 +85,14 @@ def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inner_outer_persistent, "can_split_rows_and_columns", lambda _: False)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (2, 3), (40, 31), (7, 33), (130, 8), (3, 1000), (21, 64)])
 def test_any_shape(define: Definition, rows: int, length: int) -> None:
     check(define, rows, length, device=SMALL)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize("dtype", [BFloat16, Half])
 @pytest.mark.parametrize(("rows", "length"), [(37, 264), (64, 128), (5, 1001)])
@@ -98,6 +100,7 @@ def test_sixteen_bits(define: Definition, dtype: DataType, rows: int, length: in
     check(define, rows, length, dtype, SMALL)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "device",
     [
@@ -273,6 +276,7 @@ def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[SizedInnerOut
     return found, params
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (7, 1000), (3, 260), (21, 64)])
 @pytest.mark.parametrize("prefetch", [0, 1, 2])

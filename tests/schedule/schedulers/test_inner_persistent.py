@@ -84,6 +84,7 @@ def test_sixteen_bit_rows(define: Definition, length: int) -> None:
     check(define, 5, length, BFloat16)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("define", "one_pass", "inputs_only"),
     [
@@ -379,6 +380,7 @@ def test_batch_norm_of_images(dtype: DataType, shape: tuple[int, ...]) -> None:
     assert_near([found[fusion.output_tensors[0].name]], reference(batch_norm, [image, weight]), dtype)
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize("dtype", [Float, BFloat16])
 @pytest.mark.parametrize("shape", [(8, 5, 300, 301), (8, 5, 300, 300), (4, 9, 200, 201), (16, 20, 112, 112)])

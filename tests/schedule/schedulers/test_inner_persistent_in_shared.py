@@ -59,6 +59,7 @@ def in_shared(threads: int = 0, sharing: int = 1, *, one_pass: bool = False) -> 
 # ---------------------------------------------------------------- whole accesses
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
 @pytest.mark.parametrize(("rows", "length"), [(3, 1032), (33, 1544)])
@@ -176,6 +177,7 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int) -> Kerne
     return kernel
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "threads", "sharing"),
@@ -201,6 +203,7 @@ def test_peeled_values(
     check(define, dtype, rows, columns)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half])
 @pytest.mark.parametrize(("columns", "sharing"), [(1401, 2), (2807, 2), (2057, 4)])

@@ -32,6 +32,7 @@ D = DataType
 LENGTHS = [(5, 1000, 2), (3, 1544, 3), (2, 997, 1), (3, 1001, 4)]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
 @pytest.mark.parametrize(("rows", "length", "groups"), LENGTHS)
@@ -73,6 +74,7 @@ def test_what_is_kept_in_registers(inputs_only: bool, monkeypatch: pytest.Monkey
     run_rows(softmax, D.BFloat16, 3, 1544)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize(
     ("length", "sharing"),
@@ -92,6 +94,7 @@ def test_single_rows(
     assert_near(found, reference(define, arrays), dtype)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("length", [100_000, 50_001])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Double])
@@ -155,6 +158,7 @@ def assert_all_are_resident(params: InnerPersistentParams, registers: int) -> No
     assert taken <= H200.registers_per_sm
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize("define", [softmax, add_norm, layer_norm])
 @pytest.mark.parametrize(
@@ -181,6 +185,7 @@ def test_registers_of_a_few_long_rows_suffice(
     assert_all_are_resident(params, kernel.resources.registers)
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("length", [3_900_000, 4_000_000, 4_000_003, 4_100_000])

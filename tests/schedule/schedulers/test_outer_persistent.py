@@ -81,6 +81,7 @@ def check(
 WAITS: dict[Definition, int] = dict.fromkeys(DEFINITIONS, 1)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "columns"), [(700, 8), (300, 33), (1500, 3), (513, 64)])
 def test_any_shape(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +91,14 @@ def test_any_shape(define: Definition, rows: int, columns: int, monkeypatch: pyt
     assert sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)) == WAITS[define]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize("dtype", [BFloat16, Half])
 def test_sixteen_bits(define: Definition, dtype: DataType) -> None:
     check(define, 600, 72, dtype)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "device",
     [
@@ -157,6 +160,7 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     assert text.count("= rsqrtf(") == 1, "once for a column, before the second pass"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [BFloat16, Float])
 @pytest.mark.parametrize("columns", [64, 256, 1024])
 def test_what_is_kept_fits_on_chip(dtype: DataType, columns: int) -> None:

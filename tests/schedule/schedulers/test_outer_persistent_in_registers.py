@@ -186,6 +186,7 @@ NORMALISATIONS: list[Definition] = [layer_norm, softmax, softmax_backward, norm_
 LOSSES: list[Definition] = [segmentation_loss, largest_probabilities]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*NORMALISATIONS, *LOSSES])
 @pytest.mark.parametrize("shape", [(2, 19, 7, 9), (1, 33, 5, 64), (3, 40, 4, 8), (2, 130, 3, 31)])
 def test_any_shape(define: Definition, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +194,7 @@ def test_any_shape(define: Definition, shape: tuple[int, ...], monkeypatch: pyte
     check(define, as_reduced(define, shape))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*NORMALISATIONS, *LOSSES])
 @pytest.mark.parametrize("dtype", [Half, BFloat16, Double])
 @pytest.mark.parametrize("last", [31, 40])
@@ -206,6 +208,7 @@ def test_rows_that_lie_apart(dtype: DataType, pad: int) -> None:
     check(softmax, (2, 33, 5, 40), dtype, pad=pad)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("define", [*NORMALISATIONS, batch_norm])
 @pytest.mark.parametrize("sharing", [2, 4])
 @pytest.mark.parametrize("dtype", [Float, BFloat16])
@@ -269,6 +272,7 @@ def test_the_kernel_is_for_so_many_channels_and_any_images() -> None:
     assert "t0_size0" in body
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize("define", [*NORMALISATIONS, *LOSSES])
 @pytest.mark.parametrize(

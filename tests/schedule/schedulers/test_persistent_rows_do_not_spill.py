@@ -28,6 +28,7 @@ def drawn(seed: int) -> Case:
 CASES = [drawn(seed) for seed in range(COUNT)]
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_nothing_spills(case: Case) -> None:

@@ -348,6 +348,7 @@ def test_results_of_odd_sizes(size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(run(mixed, [x.astype(half), y], shift=2)[0].astype(np.float32), x + y)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("rows", "width"), [(3, 512), (5, 1400), (2, 2051), (9, 131), (7, 1369)])
 @pytest.mark.parametrize("shift", [0, 1, 5])
 def test_results_of_halves_that_begin_anywhere(rows: int, width: int, shift: int) -> None:
@@ -416,6 +417,7 @@ def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
     assert params.extent_multiples == ()
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(24))
 def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts, pads and slices of rows of any extents, then of others with the same definition."""

@@ -232,6 +232,7 @@ def has_load(stmt: Stmt) -> bool:
     return any(b.is_global and b.tensor == "t0" for s in walk((stmt,)) for b, _ in stmt_reads(s))
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize("name", LARGE)
 def test_registers_hold_what_is_in_flight(name: str) -> None:

@@ -20,6 +20,7 @@ def planned(op: str, shape: tuple[int, int], dtype: DataType, stride: int = 0) -
     return propose(reduction(op, [0], 2, dtype), [given], H200)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("shape", [(20, 1003), (300, 515), (2100, 33), (97, 2049), (1500, 131)], ids=str)
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double], ids=lambda d: d.name)
 @pytest.mark.parametrize("op", ["sum", "var_mean"])

@@ -33,6 +33,7 @@ def columns(shape: tuple[int, ...], dtype: DataType, pad: int, first: int) -> Ar
     return wide[..., first : first + shape[-1]]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("shape", [(3, 20011), (700, 300), (40, 9001), (2500, 64), (19, 4099)], ids=str)
 @pytest.mark.parametrize(("pad", "first"), [(64, 0), (7, 3), (1, 0)])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double], ids=lambda d: d.name)

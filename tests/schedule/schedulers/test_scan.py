@@ -235,6 +235,7 @@ def test_lengths_of_rows(length: int) -> None:
     np.testing.assert_array_equal(out, np.cumsum(values, 1))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("length", [700, 2881, 5003])
 @pytest.mark.parametrize(("threads", "tiles"), [(96, 3), (160, 1), (96, 2)])
 @pytest.mark.parametrize("cluster", [1, 2])
@@ -278,6 +279,7 @@ def _chain(ops: tuple[str, ...], dim: int, dtype: DataType, *, middle: bool) -> 
 FOLDS: dict[str, Any] = {"cumsum": np.add, "cumprod": np.multiply, "cummin": np.minimum, "cummax": np.maximum}
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(24))
 def test_any_mapping_of_any_scans(seed: int) -> None:
     """Random mappings of the space, for random scans, types and extents, which need not be those that it is good for."""
@@ -313,6 +315,7 @@ def test_any_mapping_of_any_scans(seed: int) -> None:
             np.testing.assert_array_equal(value, wanted, err_msg=str(params))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
 @pytest.mark.parametrize("length", [8193, 20000, 40001, 70001])
 def test_rows_over_clusters(op: str, length: int) -> None:
@@ -323,6 +326,7 @@ def test_rows_over_clusters(op: str, length: int) -> None:
     np.testing.assert_array_equal(out, fold.accumulate(values, 1))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 31, 33, 255, 257, 1000])
 @pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_lengths_of_columns(length: int, width: int) -> None:
@@ -470,6 +474,7 @@ def test_rows_are_read_once_and_written_once() -> None:
     np.testing.assert_array_equal(out, again)
 
 
+@pytest.mark.in_turns
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(
     ("name", "build", "shapes", "dtypes"),

@@ -108,6 +108,7 @@ def test_few_rows_have_many_threads() -> None:
         assert many.threads * many.rows >= 32, "warps are full"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half, D.Float, D.Double])
 @pytest.mark.parametrize(("rows", "length"), [(1, 257), (9, 288), (7, 257), (133, 33), (5, 65)])
 @pytest.mark.parametrize("rows_of_block", [1, 4])

@@ -239,6 +239,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[ThreadReductionParams]:
     return seen
 
 
+@pytest.mark.in_turns
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(96))
 def test_random_definitions(seed: int) -> None:
@@ -344,6 +345,7 @@ def reduced_lookups(seed: int) -> tuple[FusionDefinition, list[Any], Any, DataTy
     return fd, arguments, getattr(y, how)(tuple(dims)), dtype
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("by_thread", [True, False])
 @pytest.mark.parametrize("seed", range(64))
 def test_random_lookups_are_reduced(

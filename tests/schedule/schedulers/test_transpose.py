@@ -357,6 +357,7 @@ def test_forced_parameters(size: tuple[int, int], dtype: DataType) -> None:
             np.testing.assert_array_equal(out, x.T + y)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [BFloat16, Float, Double])
 @pytest.mark.parametrize("size", [(33, 301), (301, 33), (70, 517), (35, 64), (67, 130)])
 def test_rows_cut_where_the_output_is_aligned(size: tuple[int, int], dtype: DataType) -> None:

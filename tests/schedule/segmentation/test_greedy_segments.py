@@ -30,7 +30,9 @@ def layers(count: int) -> Fusion:
     return fd.fusion.ir_fusion
 
 
-def test_scheduler_queries_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.in_turns
+@pytest.mark.parametrize("number", [4, 8, 16, 32])
+def test_scheduler_queries_grow_as_n_log_n(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = 0
     real = segment_module.choose_scheduler
 
@@ -40,15 +42,11 @@ def test_scheduler_queries_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> N
         return real(fusion, without)
 
     monkeypatch.setattr(segment_module, "choose_scheduler", count)
-    found: dict[int, int] = {}
-    for number in (4, 8, 16, 32):
-        queries = 0
-        fusion = layers(number)
-        segmented = segment_fusion(fusion)
-        assert len(segmented.segments) >= number
-        n = len(fusion.tensor_exprs)
-        found[n] = queries
-        assert queries <= 2 * n * math.log2(n), found
+    fusion = layers(number)
+    segmented = segment_fusion(fusion)
+    assert len(segmented.segments) >= number
+    n = len(fusion.tensor_exprs)
+    assert 0 < queries <= 2 * n * math.log2(n)
 
 
 def test_a_long_chain_is_one_segment() -> None:
