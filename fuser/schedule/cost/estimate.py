@@ -192,13 +192,14 @@ def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) ->
 
 def _rates(work: Work, device: DeviceInfo, begun: float, of_sm: float) -> tuple[float, float, float]:
     """The limits memory, issue and lookup where blocks begin so often, on all SMs and on that with most of them."""
+    moved, rates, cycle = work.moved, device.rates, device.cycle
     memory = max(
-        begun * work.moved / device.memory_rate,
-        of_sm * work.moved / device.sm_rate,
-        begun * (work.cached + work.moved / 2) / (device.rates.l2_bytes_per_ns * 1e3),
+        begun * moved / device.memory_rate,
+        of_sm * moved / device.sm_rate,
+        begun * (work.cached + moved / 2) / (rates.l2_bytes_per_ns * 1e3),
     )
     warps = of_sm * work.warps
-    return memory, warps * work.instructions * device.issue_time, warps * work.lines * device.cycle
+    return memory, warps * work.instructions * (cycle / rates.issue), warps * work.lines * cycle
 
 
 def _dispatch_time(blocks: int, work: Work, device: DeviceInfo) -> float:
@@ -234,19 +235,13 @@ def _limits(work: Work, device: DeviceInfo, places: float, per_sm: float, waves:
     """places    SMs that have blocks
     per_sm    blocks of the SM that has most of them
     """
-    blocks = work.blocks
-    memory, issue, lookup = _rates(work, device, blocks * work.iterations, per_sm * work.iterations)
+    blocks, iterations, ending = work.blocks, work.iterations, work.epilogue_us
+    memory, issue, lookup = _rates(work, device, blocks * iterations, per_sm * iterations)
     issue += _dispatch_time(blocks, work, device)
     each = work.latency + work.exchange
-    first = each + work.epilogue_us + work.start
     share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
-    behind = (
-        waves * work.iterations * (each + OWN_TRANSFER * work.moved / share)
-        + waves * work.epilogue_us
-        - each
-        - work.epilogue_us
-    )
-    return Limits(memory, issue, lookup, behind, first)
+    behind = waves * iterations * (each + OWN_TRANSFER * work.moved / share) + waves * ending - each - ending
+    return Limits(memory, issue, lookup, behind, each + ending + work.start)
 
 
 FEW_WAVES = 4
