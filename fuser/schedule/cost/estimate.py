@@ -152,17 +152,17 @@ def close_to(time: float, device: DeviceInfo) -> float:
     return device.launch + (time - device.launch) * CLOSE
 
 
-def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
+def least_time(work: Work, device: DeviceInfo, waited: float) -> float:
     """Microseconds that a launch takes at least, whatever number of blocks up to `resident` an SM holds.
 
-    longer   what the latency of the first iteration is more than that of `work`
+    waited   of the latency of an iteration, what later ones may not have
     """
     # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
     places = device.sm_count * device.clustered(work.cluster)
-    per_sm, waves = _last_waves(work._replace(cluster=1), places)
+    per_sm, waves = _last_waves(work, places, whole_clusters=False)
     memory, issue, lookup, behind, first = _limits(work, device, places, per_sm, waves)
     # A longer first iteration takes more: what it hides is no more than its latency.
-    found = Limits(memory, issue, lookup, max(0.0, behind - longer), first + longer)
+    found = Limits(memory, issue, lookup, max(0.0, behind - waves * work.iterations * waited), first)
     return (device.launch + found.total) * (1 - ROUNDING)
 
 
@@ -221,12 +221,12 @@ def _waves(work: Work, places: float) -> float:
     return max(1.0, work.blocks / places / work.resident)
 
 
-def _last_waves(work: Work, places: float) -> tuple[float, float]:
+def _last_waves(work: Work, places: float, *, whole_clusters: bool = True) -> tuple[float, float]:
     """Blocks of the SM that is done last, and waves: of many the last one shows less."""
     per_sm, waves = work.blocks / places, _waves(work, places)
     waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
     # The last clusters begin where others ended, all blocks of theirs on few SMs, which they fill.
-    if work.cluster > 1 and waves > 1:
+    if waves > 1 and work.cluster > 1 and whole_clusters:
         return waves * work.resident, waves
     return math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm, waves
 

@@ -178,6 +178,7 @@ class _Access(NamedTuple):
 
     own      bytes of all; whole: those that lie together; access: those of one access
     edge     bytes that a block moves beside its own for each piece of memory; fetched: of its own, what L2 answers
+    parts    along which it varies, as bits
     """
 
     stream: AccessPattern
@@ -187,6 +188,7 @@ class _Access(NamedTuple):
     access: int
     edge: float
     fetched: float
+    parts: int
 
 
 class _ThreadWork(NamedTuple):
@@ -226,7 +228,9 @@ class LoopNest:
         # Where neighbours lie apart each is an access.
         whole = own if span == s.itemsize else s.itemsize
         edge = arguments * BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES) * s.own if all(s.spans) else 0.0
-        return _Access(s, arguments, own, whole, min(s.access, whole), edge, 0.0 if s.is_stored else arguments * s.own)
+        fetched = 0.0 if s.is_stored else arguments * s.own
+        parts = sum(1 << p for p, span in enumerate(s.spans) if span)
+        return _Access(s, arguments, own, whole, min(s.access, whole), edge, fetched, parts)
 
     def thread(self, m: PointwiseMapping) -> _ThreadWork:
         """What a thread of a mapping does."""
@@ -237,19 +241,17 @@ class LoopNest:
         return found
 
     def _thread(self, m: PointwiseMapping) -> _ThreadWork:
-        unroll, iterated = m.unroll, m.iterated
+        unroll, along = m.unroll, sum(1 << p for p in m.iterated)
         instructions, loaded, held = THREAD + ITERATION * unroll + self._divisions, 0, 0
         times: list[int] = []
-        for s, arguments, own, _, access, *_ in self.accesses:
-            moves = any(s.spans[p] for p in iterated)
+        for s, arguments, own, _, access, _, _, parts in self.accesses:
             # Rows that begin anywhere are cut at places of their own: what they have in common is read at others for each.
-            again = unroll if moves or (s.spans[self.last] > 0 and not s.is_aligned) else 1
+            again = unroll if parts & along or (s.spans[self.last] > 0 and not s.is_aligned) else 1
             times.append(again)
             instructions += arguments * (again * own // access) * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
             if not s.is_stored:
                 loaded += arguments * own * again
-                held += arguments * own * (unroll if moves and not m.sequential else 1)
-        along = sum(1 << p for p in iterated)
+                held += arguments * own * (unroll if parts & along and not m.sequential else 1)
         # Along the longest way.
         operations = sum(
             count * (self.vector if parts >> self.last & 1 else 1) * (unroll if parts & along else 1)
@@ -278,10 +280,10 @@ class LoopNest:
                     left //= count
         return found
 
-    def lines(self, m: PointwiseMapping) -> float:
+    def lines(self, m: PointwiseMapping, thread: _ThreadWork) -> float:
         """Cycles of the first-level cache for all accesses of a warp."""
         wide = min(m.threads_x, WARP)
-        asked = wide, min(m.threads_y, WARP // wide), self.thread(m).times
+        asked = wide, min(m.threads_y, WARP // wide), thread.times
         found = self._lines.get(asked)
         if found is None:
             lanes, found = self._digits(*asked[:2]), 0.0
@@ -295,7 +297,7 @@ class LoopNest:
             self._lines[asked] = found
         return found
 
-    def touched(self, m: PointwiseMapping) -> tuple[float, float]:
+    def touched(self, m: PointwiseMapping, thread: _ThreadWork) -> tuple[float, float]:
         """Bytes of a block that L2 answers, and bytes that it moves beside its own."""
         asked = m.threads_x, m.threads_y
         known = self._pieces.get(asked)
@@ -307,7 +309,7 @@ class LoopNest:
             ]
         fetched = edges = 0.0
         along = m.iterated[-1]
-        for a, (rows, row), times in zip(self.accesses, known, self.thread(m).times, strict=True):
+        for a, (rows, row), times in zip(self.accesses, known, thread.times, strict=True):
             if times > 1:
                 pieces, row = touched_pieces(a.stream, row, [(times, along, 1)])
                 rows *= pieces
@@ -360,25 +362,26 @@ class PointwiseCosts:
     def work_of(self, m: PointwiseMapping, resident: int) -> Work:
         """What a mapping asks of the machine."""
         nest = self.nest(m.vector, m.loops)
-        _, _, instructions, busy, again = nest.thread(m)
+        thread = nest.thread(m)
+        instructions = thread.instructions
         trips = m.unroll if m.sequential else 1
         grid = grid_of(nest.counts, m)
         blocks = math.prod(grid)
         if len(grid) > 1 and is_flat(grid):
             instructions += DIVISION * (len(grid) - 1)
-        fetched, edges = nest.touched(m)
-        moved = ((self.work.read + self.work.written) / blocks + edges) * again
+        fetched, edges = nest.touched(m, thread)
+        moved = ((self.work.read + self.work.written) / blocks + edges) * thread.again
         return Work(
-            blocks,
-            resident,
-            1,
-            trips,
-            ceil_div(m.threads_x * m.threads_y, WARP),
-            moved / trips,
-            max(0.0, MISSED * fetched - moved / 2) / trips,
-            instructions / trips,
-            nest.lines(m) / trips,
-            busy / trips * self.device.cycle + self._waited,
-            0.0,
-            self._epilogue,
+            blocks=blocks,
+            resident=resident,
+            cluster=1,
+            iterations=trips,
+            warps=ceil_div(m.threads, WARP),
+            moved=moved / trips,
+            cached=max(0.0, MISSED * fetched - moved / 2) / trips,
+            instructions=instructions / trips,
+            lines=nest.lines(m, thread) / trips,
+            latency=thread.busy / trips * self.device.cycle + self._waited,
+            exchange=0.0,
+            epilogue_us=self._epilogue,
         )
