@@ -152,17 +152,17 @@ def close_to(time: float, device: DeviceInfo) -> float:
     return device.launch + (time - device.launch) * CLOSE
 
 
-def least_time(work: Work, device: DeviceInfo, longer: float) -> float:
+def least_time(work: Work, device: DeviceInfo, waited: float) -> float:
     """Microseconds that a launch takes at least, whatever number of blocks up to `resident` an SM holds.
 
-    longer   what the latency of the first iteration is more than that of `work`
+    waited   of the latency of an iteration, what later ones may not have
     """
     # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
     places = device.sm_count * device.clustered(work.cluster)
-    per_sm, waves = _last_waves(work._replace(cluster=1), places)
+    per_sm, waves = _last_waves(work, places, whole_clusters=False)
     memory, issue, lookup, behind, first = _limits(work, device, places, per_sm, waves)
     # A longer first iteration takes more: what it hides is no more than its latency.
-    found = Limits(memory, issue, lookup, max(0.0, behind - longer), first + longer)
+    found = Limits(memory, issue, lookup, max(0.0, behind - waves * work.iterations * waited), first)
     return (device.launch + found.total) * (1 - ROUNDING)
 
 
@@ -192,13 +192,14 @@ def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) ->
 
 def _rates(work: Work, device: DeviceInfo, begun: float, of_sm: float) -> tuple[float, float, float]:
     """The limits memory, issue and lookup where blocks begin so often, on all SMs and on that with most of them."""
+    moved, rates, cycle = work.moved, device.rates, device.cycle
     memory = max(
-        begun * work.moved / device.memory_rate,
-        of_sm * work.moved / device.sm_rate,
-        begun * (work.cached + work.moved / 2) / (device.rates.l2_bytes_per_ns * 1e3),
+        begun * moved / device.memory_rate,
+        of_sm * moved / device.sm_rate,
+        begun * (work.cached + moved / 2) / (rates.l2_bytes_per_ns * 1e3),
     )
     warps = of_sm * work.warps
-    return memory, warps * work.instructions * device.issue_time, warps * work.lines * device.cycle
+    return memory, warps * work.instructions * (cycle / rates.issue), warps * work.lines * cycle
 
 
 def _dispatch_time(blocks: int, work: Work, device: DeviceInfo) -> float:
@@ -220,12 +221,12 @@ def _waves(work: Work, places: float) -> float:
     return max(1.0, work.blocks / places / work.resident)
 
 
-def _last_waves(work: Work, places: float) -> tuple[float, float]:
+def _last_waves(work: Work, places: float, *, whole_clusters: bool = True) -> tuple[float, float]:
     """Blocks of the SM that is done last, and waves: of many the last one shows less."""
     per_sm, waves = work.blocks / places, _waves(work, places)
     waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
     # The last clusters begin where others ended, all blocks of theirs on few SMs, which they fill.
-    if work.cluster > 1 and waves > 1:
+    if waves > 1 and work.cluster > 1 and whole_clusters:
         return waves * work.resident, waves
     return math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm, waves
 
@@ -234,19 +235,13 @@ def _limits(work: Work, device: DeviceInfo, places: float, per_sm: float, waves:
     """places    SMs that have blocks
     per_sm    blocks of the SM that has most of them
     """
-    blocks = work.blocks
-    memory, issue, lookup = _rates(work, device, blocks * work.iterations, per_sm * work.iterations)
+    blocks, iterations, ending = work.blocks, work.iterations, work.epilogue_us
+    memory, issue, lookup = _rates(work, device, blocks * iterations, per_sm * iterations)
     issue += _dispatch_time(blocks, work, device)
     each = work.latency + work.exchange
-    first = each + work.epilogue_us + work.start
     share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
-    behind = (
-        waves * work.iterations * (each + OWN_TRANSFER * work.moved / share)
-        + waves * work.epilogue_us
-        - each
-        - work.epilogue_us
-    )
-    return Limits(memory, issue, lookup, behind, first)
+    behind = waves * iterations * (each + OWN_TRANSFER * work.moved / share) + waves * ending - each - ending
+    return Limits(memory, issue, lookup, behind, each + ending + work.start)
 
 
 FEW_WAVES = 4

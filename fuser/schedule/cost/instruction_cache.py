@@ -45,7 +45,9 @@ def row_instructions(segment: Fusion) -> int:
 def _instructions(segment: Fusion) -> dict[int, int]:
     """Instructions of all exprs in all stages, by the number of their dims."""
     graph = resolving_graph(segment)
-    times = computed_in_stages(empty_schedule(segment))
+    # Without reductions all is one stage.
+    has_stages = any(isinstance(e, Reducing) for e in segment.tensor_exprs)
+    times = computed_in_stages(empty_schedule(segment)) if has_stages else {}
     found: dict[int, int] = {}
     for e in segment.tensor_exprs:
         # A reduction is a step for each element that it reads.

@@ -8,28 +8,27 @@ computed once for all iterations.
 
     parts (b, s, h, d)    loops ((h,), (b, s), (d,)): threads along d and along b * s, each of which may take several h
 
-`pointwise_work_of` says what one asks for, `estimate` how long that takes.
+`PointwiseCosts` says what one asks for, `estimate` how long that takes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
-from fuser.schedule.cost.estimate import close_to, estimate, total_time
+from fuser.schedule.cost.estimate import close_to, estimate
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
+    LoopNest,
     Loops,
+    PointwiseCosts,
     PointwiseMapping,
     PointwiseProblem,
     grid_of,
     is_flat,
-    loop_counts,
-    pointwise_resident_blocks,
-    pointwise_work_of,
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
@@ -69,11 +68,9 @@ def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
             yield (*((p,) for p in range(first)), tuple(range(first, count)))
 
 
-def _single_iterations(
-    work: PointwiseProblem, vector: int, loops: Loops, device: DeviceInfo
-) -> Iterator[PointwiseMapping]:
+def _single_iterations(nest: LoopNest, device: DeviceInfo) -> Iterator[PointwiseMapping]:
     """Blocks of a nest of loops: all columns, or a power of two of them, and as many rows as there is room for."""
-    counts = loop_counts(work, vector, loops)
+    counts, loops = nest.counts, nest.loops
     rows = counts[-2] if len(loops) > 1 else 1
     if len(loops) > 1 and 0 in loops[-2]:
         # The slowest dim differs from call to call: of few rows any number shares a kernel with others.
@@ -89,74 +86,63 @@ def _single_iterations(
             high = min(rows, 1 << (threads // wide).bit_length() >> 1)
             if (wide, high) not in seen:
                 seen.add((wide, high))
-                yield PointwiseMapping(vector, loops, wide, high, unroll_loop=min(1, len(loops) - 1))
+                yield PointwiseMapping(nest.vector, loops, wide, high, 1, min(1, len(loops) - 1))
 
 
 def _iterations(
-    work: PointwiseProblem, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
+    nest: LoopNest, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
 ) -> Iterator[PointwiseMapping]:
     """The same mapping with several iterations of a thread, along any loop or one of them."""
-    counts = loop_counts(work, m.vector, m.loops)
-    places = range(1, len(m.loops)) if len(m.loops) > 1 else (0,)
+    work = nest.work
+    vector, loops, wide, high = m[:4]
+    places = range(1, len(loops)) if len(loops) > 1 else (0,)
     for place in places if along is None else (along,):
-        count = ceil_div(counts[-1 - place], m.threads_x if place == 0 else m.threads_y if place == 1 else 1)
-        bits = sum(1 << p for p in m.loops[-1 - place])
-        if work.is_peeled and any(
-            s.spans[-1] and not any(s.spans[p] for p in m.loops[-1 - place]) for s in work.streams
-        ):
+        bits = sum(1 << p for p in loops[-1 - place])
+        if work.is_peeled and any(s.spans[-1] and not any(s.spans[p] for p in loops[-1 - place]) for s in work.streams):
             # Each row is cut at places of its own: what rows have in common is read at others for each.
             continue
         is_shared = work.may_iterate and place > 0 and any(not parts & bits for parts, _ in work.computed)
+        count = ceil_div(nest.counts[-1 - place], wide if place == 0 else high if place == 1 else 1)
         most = min(count, count if work.may_merge else MAX_UNALIGNED)
         for unroll in unrolls:
-            if unroll <= most and unroll * m.vector <= work.most_elements:
-                yield m._replace(unroll=unroll, unroll_loop=place)
+            if unroll <= most and unroll * vector <= work.most_elements:
+                yield PointwiseMapping(vector, loops, wide, high, unroll, place)
                 if is_shared:
-                    yield m._replace(unroll=unroll, unroll_loop=place, sequential=True)
+                    yield PointwiseMapping(vector, loops, wide, high, unroll, place, sequential=True)
 
 
-def pointwise_mappings(work: PointwiseProblem, device: DeviceInfo) -> Iterator[PointwiseMapping]:
+def pointwise_mappings(costs: PointwiseCosts) -> Iterator[PointwiseMapping]:
     """All that fit on the device, one at least."""
-    for vector in work.vectors:
-        for loops in _loop_nests(work, vector):
-            for single in _single_iterations(work, vector, loops, device):
-                for m in (single, *_iterations(work, single)):
-                    if pointwise_resident_blocks(work, m, device):
+    for vector in costs.work.vectors:
+        for loops in _loop_nests(costs.work, vector):
+            nest = costs.nest(vector, loops)
+            for single in _single_iterations(nest, costs.device):
+                for m in (single, *_iterations(nest, single)):
+                    if costs.resident_blocks(m):
                         yield m
-
-
-def _time(work: PointwiseProblem, m: PointwiseMapping, device: DeviceInfo) -> float:
-    resident = pointwise_resident_blocks(work, m, device)
-    return total_time(pointwise_work_of(work, m, resident, device), device) if resident else math.inf
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[tuple[float, PointwiseMapping], ...]:
     """Mappings with the microseconds that they should take: first the one to propose, then the fastest of those that were
     compared. Nests of loops are compared by a middling block of each, then all blocks and iterations of the best ones."""
-    times: dict[PointwiseMapping, float] = {}
-
-    def time(m: PointwiseMapping) -> float:
-        found = times.get(m)
-        if found is None:
-            found = times[m] = _time(work, m, device)
-        return found
-
+    costs = PointwiseCosts(work, device)
     found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
     for vector in work.vectors:
         for loops in _loop_nests(work, vector):
-            singles = list(_single_iterations(work, vector, loops, device))
+            nest = costs.nest(vector, loops)
+            singles = list(_single_iterations(nest, device))
             middle = min(singles, key=lambda m: (abs(m.threads - COPY_BLOCK), -m.threads_x))
-            best = min((middle, *_iterations(work, middle, TRIED_UNROLLS)), key=time)
-            found.setdefault(loops, []).append((time(best), best, singles))
+            best = min((middle, *_iterations(nest, middle, TRIED_UNROLLS)), key=costs.time)
+            found.setdefault(loops, []).append((costs.time(best), best, singles))
     least = min(t for nests in found.values() for t, *_ in nests)
     for nests in sorted(found.values(), key=lambda nests: min(t for t, *_ in nests))[:KEPT_NESTS]:
         for t, best, singles in nests:
             if t <= least * KEPT:
-                _refine(work, best, singles, time)
-    ranked = sorted((t, m) for m, t in times.items() if t < math.inf)
+                _refine(costs, best, singles)
+    ranked = sorted((t, m) for m, t in costs.times.items() if t < math.inf)
     limit = close_to(ranked[0][0], device)
-    best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(work, timed[1]))
+    best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(costs, timed[1]))
     return (best, *(timed for timed in ranked if timed is not best))
 
 
@@ -166,38 +152,34 @@ def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> PointwiseMappi
     return ranked_pointwise(work, device)[0][1]
 
 
-def _refine(
-    work: PointwiseProblem,
-    best: PointwiseMapping,
-    singles: Sequence[PointwiseMapping],
-    time: Callable[[PointwiseMapping], float],
-) -> None:
+def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[PointwiseMapping]) -> None:
     """Ask for the times of mappings like one: other iterations, then other blocks with the best of these."""
-    place = best.unroll_loop
+    nest, place = costs.nest(best.vector, best.loops), best.unroll_loop
     alone = best._replace(unroll=1, sequential=False)
-    best = min((best, alone, *_iterations(work, alone, along=place)), key=time)
+    best = min((best, alone, *_iterations(nest, alone, along=place)), key=costs.time)
     for m in singles:
-        for made in (m, *_iterations(work, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
+        for made in (m, *_iterations(nest, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
             if made.sequential is best.sequential:
-                time(made)
+                costs.time(made)
 
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def fastest_run(work: PointwiseProblem, vector: int, device: DeviceInfo) -> PointwiseMapping:
     """The mapping with all parts in one loop that should take least time."""
-    loops = (tuple(range(len(work.lengths))),)
-    singles = _single_iterations(work, vector, loops, device)
-    found = [m for single in singles for m in (single, *_iterations(work, single))]
-    times = {m: _time(work, m, device) for m in found}
-    limit = close_to(min(times.values()), device)
-    return min((m for m, time in times.items() if time <= limit), key=lambda m: _preference(work, m))
+    costs = PointwiseCosts(work, device)
+    nest = costs.nest(vector, (tuple(range(len(work.lengths))),))
+    for single in _single_iterations(nest, device):
+        for m in (single, *_iterations(nest, single)):
+            costs.time(m)
+    limit = close_to(min(costs.times.values()), device)
+    return min((m for m, time in costs.times.items() if time <= limit), key=lambda m: _preference(costs, m))
 
 
-def _preference(work: PointwiseProblem, m: PointwiseMapping) -> tuple[object, ...]:
+def _preference(costs: PointwiseCosts, m: PointwiseMapping) -> tuple[object, ...]:
     """Of mappings that take about as long the plainest, so that many sizes share a kernel."""
-    is_plain = m.loops == tuple((p,) for p in range(len(work.lengths)))
-    is_apart = is_flat(grid_of(loop_counts(work, m.vector, m.loops), m))
+    is_plain = m.loops == tuple((p,) for p in range(len(costs.work.lengths)))
+    is_apart = is_flat(grid_of(costs.nest(m.vector, m.loops).counts, m))
     return (
         is_apart,
         not is_plain,
@@ -213,10 +195,10 @@ def _preference(work: PointwiseProblem, m: PointwiseMapping) -> tuple[object, ..
 
 def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> tuple[str, ...]:
     """Why a mapping is proposed: the first of all, with their times by part."""
-    ranked = [m for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]]
+    costs = PointwiseCosts(work, device)
     return tuple(
-        f"{_words(m)}: {estimate(pointwise_work_of(work, m, pointwise_resident_blocks(work, m, device), device), device)}"
-        for m in ranked
+        f"{_words(m)}: {estimate(costs.work_of(m, costs.resident_blocks(m)), device)}"
+        for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]
     )
 
 

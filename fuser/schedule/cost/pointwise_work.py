@@ -8,13 +8,14 @@ that a block touches altogether. Counts of code that are not in `code_costs` wer
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.schedule.cost.code_costs import DEPENDENT, LOADED, LOOKUP
-from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.estimate import Work, total_time
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 
@@ -141,10 +142,10 @@ def loop_counts(work: PointwiseProblem, vector: int, loops: Loops) -> list[int]:
 
 def grid_of(counts: Sequence[int], m: PointwiseMapping) -> list[int]:
     """Blocks along each loop."""
-    blocks: list[int] = []
-    for place, count in enumerate(reversed(counts)):
-        threads = m.threads_x if place == 0 else m.threads_y if place == 1 else 1
-        blocks.insert(0, ceil_div(count, threads * m.unroll if place == m.unroll_loop else threads))
+    blocks = list(counts)
+    blocks[-1 - m.unroll_loop] = ceil_div(blocks[-1 - m.unroll_loop], m.unroll)
+    for place, threads in enumerate((m.threads_x, m.threads_y)[: len(blocks)]):
+        blocks[-1 - place] = ceil_div(blocks[-1 - place], threads)
     return blocks
 
 
@@ -157,23 +158,6 @@ def is_flat(grid: Sequence[int]) -> bool:
 
 _Digits = list[tuple[int, int, int]]
 """(count, part, indices from one to the next): neighbours, those nearest in number first."""
-
-
-def _digits(work: PointwiseProblem, m: PointwiseMapping, threads: int) -> _Digits:
-    """How the first so many threads of a block lie in the iteration space."""
-    found: _Digits = []
-    wide = min(m.threads_x, threads)
-    last = m.loops[-1][-1]
-    for place, left in enumerate((wide, min(m.threads_y, threads // wide))):
-        for p in reversed(m.loops[-1 - place] if place < len(m.loops) else ()):
-            if left < 2:
-                break
-            step = m.vector if p == last else 1
-            count = min(left, ceil_div(work.lengths[p], step))
-            if count > 1:
-                found.append((count, p, step))
-                left //= count
-    return found
 
 
 def touched_pieces(stream: AccessPattern, each: int, digits: _Digits) -> tuple[int, int]:
@@ -189,105 +173,215 @@ def touched_pieces(stream: AccessPattern, each: int, digits: _Digits) -> tuple[i
     return pieces, extent
 
 
-def _held_bytes(work: PointwiseProblem, m: PointwiseMapping) -> int:
-    """Bytes of all that a thread loads before it computes."""
-    last, iterated, held = m.loops[-1][-1], m.iterated, 0
-    for s in work.streams:
-        if not s.is_stored:
-            own = s.itemsize * (m.vector if s.spans[last] else 1)
-            is_repeated = m.unroll > 1 and not m.sequential and any(s.spans[p] for p in iterated)
-            held += own * m.unroll if is_repeated else own
-    return held
+class _Access(NamedTuple):
+    """What a thread accesses in one iteration of each of `arguments` that lie alike.
 
+    own      bytes of all; whole: those that lie together; access: those of one access
+    edge     bytes that a block moves beside its own for each piece of memory; fetched: of its own, what L2 answers
+    parts    along which it varies, as bits
+    """
 
-def pointwise_resident_blocks(work: PointwiseProblem, m: PointwiseMapping, device: DeviceInfo) -> int:
-    """Blocks that an SM holds; 0 where threads would not have their registers."""
-    registers = OWN_REGISTERS + len(work.streams) // 2 + math.ceil(HELD * _held_bytes(work, m) / REGISTER_BYTES)
-    if allocated_registers(registers) > max_registers(m.threads, device) and m.threads > BLOCKS[0]:
-        return 0
-    # Some mapping has to be there: a small block spills least.
-    return max(int(m.threads <= BLOCKS[0] and m.unroll == 1), resident_blocks(m.threads, registers, device))
-
-
-class _Accesses(NamedTuple):
-    """Of a thread and of its block. lines: cycles of the first-level cache; fetched: bytes of a block that L2 answers; edges:
-    bytes that it moves beside its own."""
-
-    instructions: float
-    lines: float
-    loaded: int
+    stream: AccessPattern
+    arguments: int
+    own: int
+    whole: int
+    access: int
+    edge: float
     fetched: float
-    edges: float
+    parts: int
 
 
-def _accesses(work: PointwiseProblem, m: PointwiseMapping) -> _Accesses:
-    last, iterated = m.loops[-1][-1], m.iterated
-    lanes, of_block = _digits(work, m, WARP), _digits(work, m, m.threads)
-    instructions = lines = fetched = edges = 0.0
-    loaded = 0
-    for s in work.streams:
-        span = s.spans[last]
-        # Rows that begin anywhere are cut at places of their own: what they have in common is read at others for each.
-        is_repeated = any(s.spans[p] for p in iterated) or (span > 0 and not s.is_aligned)
-        times = m.unroll if is_repeated else 1
-        own = s.itemsize * m.vector if span else s.itemsize
+class _ThreadWork(NamedTuple):
+    """Of a thread with so many iterations.
+
+    times   how often it makes each access
+    busy    cycles that it takes by itself
+    again   what memory takes, of what one iteration of it takes
+    """
+
+    times: tuple[int, ...]
+    registers: int
+    instructions: float
+    busy: float
+    again: float
+
+
+class LoopNest:
+    """Mappings of the same vectors and loops: what several of them have in common is found once.
+
+    counts   how often each loop is run through
+    """
+
+    def __init__(self, work: PointwiseProblem, vector: int, loops: Loops, device: DeviceInfo) -> None:
+        self.work, self.vector, self.loops, self.device = work, vector, loops, device
+        self.last = loops[-1][-1]
+        self.counts = loop_counts(work, vector, loops)
+        self.accesses = [self._access(s, count) for s, count in Counter(work.streams).items()]
+        self._divisions = sum(OF_CONSTANT if work.constants[p] else DIVISION for loop in loops for p in loop[1:])
+        self._threads: dict[tuple[int, int, bool], _ThreadWork] = {}
+        self._lines: dict[tuple[int, int, tuple[int, ...]], float] = {}
+        self._pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def _access(self, s: AccessPattern, arguments: int) -> _Access:
+        span = s.spans[self.last]
+        own = s.itemsize * self.vector if span else s.itemsize
         # Where neighbours lie apart each is an access.
         whole = own if span == s.itemsize else s.itemsize
-        access = min(s.access, whole)
-        count = times * own // access
-        instructions += count * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
-        block = [*of_block, (times, iterated[-1], 1)] if times > 1 else of_block
-        if whole != own:
-            block = [(m.vector, last, 1), *block]
-        rows, row = touched_pieces(s, whole, block)
-        if all(s.spans):
-            edges += BURST_BYTES * rows * (EVEN_EDGES if s.is_even else EDGES) * s.own
-        pieces, extent = touched_pieces(s, access, lanes)
-        if s.is_stored:
-            lines += count * pieces * (max(1.0, extent / SECTOR_BYTES) + (not s.is_even)) * STORED
-            continue
-        lines += count * pieces * max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
-        loaded += own * times
-        fetched += rows * max(SECTOR_BYTES, row) * s.own
-    return _Accesses(instructions, lines, loaded, fetched, edges)
+        edge = arguments * BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES) * s.own if all(s.spans) else 0.0
+        fetched = 0.0 if s.is_stored else arguments * s.own
+        parts = sum(1 << p for p, span in enumerate(s.spans) if span)
+        return _Access(s, arguments, own, whole, min(s.access, whole), edge, fetched, parts)
+
+    def thread(self, m: PointwiseMapping) -> _ThreadWork:
+        """What a thread of a mapping does."""
+        asked = m[4:]
+        found = self._threads.get(asked)
+        if found is None:
+            found = self._threads[asked] = self._thread(m)
+        return found
+
+    def _thread(self, m: PointwiseMapping) -> _ThreadWork:
+        unroll, along = m.unroll, sum(1 << p for p in m.iterated)
+        instructions, loaded, held = THREAD + ITERATION * unroll + self._divisions, 0, 0
+        times: list[int] = []
+        for s, arguments, own, _, access, _, _, parts in self.accesses:
+            # Rows that begin anywhere are cut at places of their own: what they have in common is read at others for each.
+            again = unroll if parts & along or (s.spans[self.last] > 0 and not s.is_aligned) else 1
+            times.append(again)
+            instructions += arguments * (again * own // access) * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
+            if not s.is_stored:
+                loaded += arguments * own * again
+                held += arguments * own * (unroll if parts & along and not m.sequential else 1)
+        # Along the longest way.
+        operations = sum(
+            count * (self.vector if parts >> self.last & 1 else 1) * (unroll if parts & along else 1)
+            for parts, count in self.work.computed
+        )
+        return _ThreadWork(
+            tuple(times),
+            OWN_REGISTERS + len(self.work.streams) // 2 + math.ceil(HELD * held / REGISTER_BYTES),
+            instructions + OPERATION * operations,
+            LOADED * loaded / self.device.max_access_bytes + DEPENDENT * operations,
+            AGAIN if m.sequential else 1.0 + ITERATED * math.log2(unroll),
+        )
+
+    def _digits(self, wide: int, high: int) -> _Digits:
+        """How so many threads along the last two loops lie in the iteration space."""
+        found: _Digits = []
+        for loop, threads in zip(reversed(self.loops), (wide, high), strict=False):
+            left = threads
+            for p in reversed(loop):
+                if left < 2:
+                    break
+                step = self.vector if p == self.last else 1
+                count = min(left, ceil_div(self.work.lengths[p], step))
+                if count > 1:
+                    found.append((count, p, step))
+                    left //= count
+        return found
+
+    def lines(self, m: PointwiseMapping, thread: _ThreadWork) -> float:
+        """Cycles of the first-level cache for all accesses of a warp."""
+        wide = min(m.threads_x, WARP)
+        asked = wide, min(m.threads_y, WARP // wide), thread.times
+        found = self._lines.get(asked)
+        if found is None:
+            lanes, found = self._digits(*asked[:2]), 0.0
+            for (s, arguments, own, _, access, *_), times in zip(self.accesses, asked[2], strict=True):
+                pieces, extent = touched_pieces(s, access, lanes)
+                if s.is_stored:
+                    each = (max(1.0, extent / SECTOR_BYTES) + (not s.is_even)) * STORED
+                else:
+                    each = max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
+                found += arguments * (times * own // access) * pieces * each
+            self._lines[asked] = found
+        return found
+
+    def touched(self, m: PointwiseMapping, thread: _ThreadWork) -> tuple[float, float]:
+        """Bytes of a block that L2 answers, and bytes that it moves beside its own."""
+        asked = m.threads_x, m.threads_y
+        known = self._pieces.get(asked)
+        if known is None:
+            threads = self._digits(*asked)
+            apart = [(self.vector, self.last, 1), *threads]
+            known = self._pieces[asked] = [
+                touched_pieces(a.stream, a.whole, threads if a.whole == a.own else apart) for a in self.accesses
+            ]
+        fetched = edges = 0.0
+        along = m.iterated[-1]
+        for a, (rows, row), times in zip(self.accesses, known, thread.times, strict=True):
+            if times > 1:
+                pieces, row = touched_pieces(a.stream, row, [(times, along, 1)])
+                rows *= pieces
+            edges += a.edge * rows
+            fetched += a.fetched * rows * max(SECTOR_BYTES, row)
+        return fetched, edges
 
 
-def _operations(work: PointwiseProblem, m: PointwiseMapping) -> int:
-    """Instructions of a thread for all that it computes, along the longest way."""
-    last, along = m.loops[-1][-1], sum(1 << p for p in m.iterated)
-    return sum(
-        count * (m.vector if parts >> last & 1 else 1) * (m.unroll if parts & along else 1)
-        for parts, count in work.computed
-    )
+class PointwiseCosts:
+    """What the mappings of a segment ask of a device, and the microseconds that they should take."""
 
+    def __init__(self, work: PointwiseProblem, device: DeviceInfo) -> None:
+        self.work, self.device = work, device
+        # What all blocks read is found in L2.
+        waited = max((s.chain for s in work.streams if not s.is_stored), default=0)
+        is_far = work.read * WARP > work.written
+        self._waited = waited * (device.latencies.dram_ns if is_far else device.latencies.l2_ns) / 1e3
+        self._epilogue = BLOCK_CYCLES * device.cycle
+        self._nests: dict[tuple[int, Loops], LoopNest] = {}
+        self._resident: dict[tuple[int, int], int] = {}
+        self.times: dict[PointwiseMapping, float] = {}
 
-def pointwise_work_of(work: PointwiseProblem, m: PointwiseMapping, resident: int, device: DeviceInfo) -> Work:
-    """What a mapping asks of the machine."""
-    accesses, operations = _accesses(work, m), _operations(work, m)
-    grid = grid_of(loop_counts(work, m.vector, m.loops), m)
-    blocks = math.prod(grid)
-    instructions = THREAD + ITERATION * m.unroll + accesses.instructions + OPERATION * operations
-    instructions += sum(OF_CONSTANT if work.constants[p] else DIVISION for loop in m.loops for p in loop[1:])
-    instructions += DIVISION * (len(grid) - 1) if is_flat(grid) else 0.0
-    moved = (work.read + work.written) / blocks + accesses.edges
-    moved *= AGAIN if m.sequential else 1.0 + ITERATED * math.log2(m.unroll)
-    trips = m.unroll if m.sequential else 1
-    latencies = device.latencies
-    # What all blocks read is found in L2.
-    waited = max((s.chain for s in work.streams if not s.is_stored), default=0)
-    is_far = work.read * WARP > work.written
-    busy = LOADED * accesses.loaded / device.max_access_bytes + DEPENDENT * operations
-    return Work(
-        blocks=blocks,
-        resident=resident,
-        cluster=1,
-        iterations=trips,
-        warps=ceil_div(m.threads, WARP),
-        moved=moved / trips,
-        cached=max(0.0, MISSED * accesses.fetched - moved / 2) / trips,
-        instructions=instructions / trips,
-        lines=accesses.lines / trips,
-        latency=busy / trips * device.cycle + waited * (latencies.dram_ns if is_far else latencies.l2_ns) / 1e3,
-        exchange=0.0,
-        epilogue_us=BLOCK_CYCLES * device.cycle,
-    )
+    def nest(self, vector: int, loops: Loops) -> LoopNest:
+        """The mappings of these."""
+        found = self._nests.get((vector, loops))
+        if found is None:
+            found = self._nests[vector, loops] = LoopNest(self.work, vector, loops, self.device)
+        return found
+
+    def time(self, m: PointwiseMapping) -> float:
+        """The microseconds of a mapping; infinite where its threads would not have their registers."""
+        found = self.times.get(m)
+        if found is None:
+            resident = self.resident_blocks(m)
+            found = total_time(self.work_of(m, resident), self.device) if resident else math.inf
+            self.times[m] = found
+        return found
+
+    def resident_blocks(self, m: PointwiseMapping) -> int:
+        """Blocks that an SM holds; 0 where threads would not have their registers."""
+        registers, threads = self.nest(m.vector, m.loops).thread(m).registers, m.threads
+        found = self._resident.get((threads, registers))
+        if found is None:
+            fits = threads <= BLOCKS[0] or allocated_registers(registers) <= max_registers(threads, self.device)
+            found = resident_blocks(threads, registers, self.device) if fits else 0
+            self._resident[threads, registers] = found
+        # Some mapping has to be there: a small block spills least.
+        return found or int(threads <= BLOCKS[0] and m.unroll == 1)
+
+    def work_of(self, m: PointwiseMapping, resident: int) -> Work:
+        """What a mapping asks of the machine."""
+        nest = self.nest(m.vector, m.loops)
+        thread = nest.thread(m)
+        instructions = thread.instructions
+        trips = m.unroll if m.sequential else 1
+        grid = grid_of(nest.counts, m)
+        blocks = math.prod(grid)
+        if len(grid) > 1 and is_flat(grid):
+            instructions += DIVISION * (len(grid) - 1)
+        fetched, edges = nest.touched(m, thread)
+        moved = ((self.work.read + self.work.written) / blocks + edges) * thread.again
+        return Work(
+            blocks=blocks,
+            resident=resident,
+            cluster=1,
+            iterations=trips,
+            warps=ceil_div(m.threads, WARP),
+            moved=moved / trips,
+            cached=max(0.0, MISSED * fetched - moved / 2) / trips,
+            instructions=instructions / trips,
+            lines=nest.lines(m, thread) / trips,
+            latency=thread.busy / trips * self.device.cycle + self._waited,
+            exchange=0.0,
+            epilogue_us=self._epilogue,
+        )

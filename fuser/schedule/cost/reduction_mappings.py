@@ -90,7 +90,7 @@ class ReductionMapping(NamedTuple):
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.along * self.across * max(1, self.outer)
+        return self.along * self.across * (self.outer or 1)
 
 
 def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
@@ -110,11 +110,11 @@ def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[Redu
 
 def _with_unrolls(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Iterator[ReductionMapping]:
     """The same blocks with any number of accesses a turn, as many of them as fit on an SM."""
+    blocks, shared, threads = m[:4], m[6:8], m.threads
     for unroll, unroll_outer in _unrolls(space, m):
-        found = m._replace(unroll=unroll, unroll_outer=unroll_outer)
-        resident = reduction_resident_blocks(space, found, device)
+        resident = reduction_resident_blocks(space, threads, unroll, device)
         if resident:
-            yield found._replace(resident=resident)
+            yield ReductionMapping(*blocks, unroll, unroll_outer, *shared, resident)
 
 
 def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device: DeviceInfo) -> bool:
@@ -142,9 +142,7 @@ MAX_REMEMBERED = 4096
 def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, ReductionMapping]:
     """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
     singles = list(_single_accesses(space, device))
-    resident = {
-        n: max(1, reduction_resident_blocks(space, m, device)) for n, m in {m.threads: m for m in singles}.items()
-    }
+    resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
     found = [(_block_work(space, m, device), m) for m in singles]
     bounds = [_least_time(space, of, m, resident[m.threads], device) for of, m in found]
     times: list[tuple[float, ReductionMapping]] = []
@@ -278,15 +276,15 @@ def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
     return sorted({even_unroll(steps, n) if space.is_exact else min(n, power_of_two(steps)) for n in most})
 
 
-def reduction_resident_blocks(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> int:
+def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers."""
-    registers = OWN_REGISTERS + ceil_div(m.unroll * space.bytes_per_step, REGISTER_BYTES)
+    registers = OWN_REGISTERS + ceil_div(unroll * space.bytes_per_step, REGISTER_BYTES)
     registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
-    registers += m.unroll * space.vector if space.exponentials else 0
-    fits = allocated_registers(registers) <= max_registers(m.threads, device)
+    registers += unroll * space.vector if space.exponentials else 0
+    fits = allocated_registers(registers) <= max_registers(threads, device)
     # Some mapping has to be there: a small block spills least.
-    least = int(m.threads <= BLOCKS[0] and m.unroll == 1)
-    return max(least, blocks_by_registers(m.threads, registers, device) if fits else 0)
+    least = int(threads <= BLOCKS[0] and unroll == 1)
+    return max(least, blocks_by_registers(threads, registers, device) if fits else 0)
 
 
 class _BlockWork(NamedTuple):
@@ -396,5 +394,4 @@ def _least_time(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resi
     """
     single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
-    waited = device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations)
-    return least_time(single._replace(latency=single.latency - waited), device, waited)
+    return least_time(single, device, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))

@@ -277,14 +277,13 @@ def _in_registers(row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass
                 continue
             late = _late_registers(row, batch)
             for more in (0, late) if late and needed + late <= max_registers(threads, device) else (0,):
-                registers = expected + more
-                found = RowMapping(
-                    threads, batch, sharing, 1, 0, False, inputs_only, one_pass, 1, registers, load_all_first=more > 0
-                )
+                has = inputs_only, one_pass
                 for rows in _rows_of_block(row, threads, sharing):
-                    resident = resident_blocks(threads * rows, registers, device)
+                    resident = resident_blocks(threads * rows, expected + more, device)
                     if resident:
-                        yield found._replace(rows=rows, resident=resident)
+                        yield RowMapping(
+                            threads, batch, sharing, rows, 0, False, *has, resident, expected + more, more > 0
+                        )
 
 
 def _rows_of_block(row: RowSpace, threads: int, sharing: int) -> list[int]:

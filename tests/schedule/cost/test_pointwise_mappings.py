@@ -13,7 +13,6 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
-from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.pointwise_mappings import (
     MAX_EXPLAINED,
     pointwise_mappings,
@@ -23,12 +22,11 @@ from fuser.schedule.cost.pointwise_mappings import (
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     AccessPattern,
+    PointwiseCosts,
     PointwiseMapping,
     PointwiseProblem,
     grid_of,
     loop_counts,
-    pointwise_resident_blocks,
-    pointwise_work_of,
 )
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -82,7 +80,8 @@ def total_of(work: PointwiseProblem) -> int:
 def test_mappings_do_the_whole_work(seed: int) -> None:
     chance = random.Random(seed)
     work, device = random_work(chance), chance.choice(DEVICES)
-    found = list(pointwise_mappings(work, device))
+    costs = PointwiseCosts(work, device)
+    found = list(pointwise_mappings(costs))
     assert found
     for m in found if len(found) < 300 else chance.sample(found, 300):
         counts = loop_counts(work, m.vector, m.loops)
@@ -90,10 +89,21 @@ def test_mappings_do_the_whole_work(seed: int) -> None:
         assert m.loops[-1][-1] == len(work.lengths) - 1, "threads of x go along what is fastest in memory"
         assert math.prod(grid_of(counts, m)) * m.threads * m.unroll * m.vector >= total_of(work)
         assert m.threads <= device.max_threads_per_block
-        resident = pointwise_resident_blocks(work, m, device)
+        resident = costs.resident_blocks(m)
         assert resident >= 1
         assert m.unroll * m.vector <= work.most_elements or m.unroll == 1
-        assert total_time(pointwise_work_of(work, m, resident, device), device) > device.launch
+        assert costs.time(m) > device.launch
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mappings_share_nothing_that_differs(seed: int) -> None:
+    """What a mapping costs is found with others, whose costs it shares in part, or by itself: it is the same."""
+    chance = random.Random(4000 + seed)
+    work, device = random_work(chance), chance.choice(DEVICES)
+    costs = PointwiseCosts(work, device)
+    found = list(pointwise_mappings(costs))
+    for m in found if len(found) < 100 else chance.sample(found, 100):
+        assert costs.time(m) == PointwiseCosts(work, device).time(m)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -185,7 +195,7 @@ def test_random_mappings_are_right(seed: int, monkeypatch: pytest.MonkeyPatch) -
         _, order, space = plan_of(segment, inputs, device)
         assert space is not None
         plan = space.plan()
-        seen.append(chance.choice(list(pointwise_mappings(plan.work, device))))
+        seen.append(chance.choice(list(pointwise_mappings(PointwiseCosts(plan.work, device)))))
         return space.params_of(order, plan, seen[-1])
 
     monkeypatch.setattr(PointwiseScheduler, "propose", propose)
