@@ -678,8 +678,8 @@ class _Hoist:
         return tuple(windows)
 
     def _of_parts(self, expr: Resize, frame: Frame) -> Tensor | None:
-        """A window of a read of an input whose dims are split into parts: of a dim in two parts either some elements of the
-        first with all of the second, or, a step apart, with one of the second. None for other windows."""
+        """A window of a read of an input whose dims are split into parts: some elements of the first part of a dim, with all of
+        the others or, a step apart, with one of the last. None for other windows."""
         if expr.input not in self.builder.inputs:
             return None
         windows: list[Window] = []
@@ -785,18 +785,22 @@ def _on_root(parts: Sequence[_Part]) -> tuple[Window, tuple[Int, ...], bool] | N
         return None
     if not rest:
         return first, (extent,), False
-    if len(rest) > 1:
+    *inner, (last, window, count) = rest
+    wholes = [d.extent for d, _, _ in rest]
+    if not all(n.is_const for n in wholes) or not _spans(window, count):
         return None
-    ((d, second, count),) = rest
-    whole = d.extent
-    if not whole.is_const or not _spans(second, count):
+    if any(w.moves or n is not d.extent for d, w, n in inner):
+        return None
+    size = math.prod(n.value for n in wholes)
+    if first.step != 1 and (inner or count is not ONE):
         return None
     if count is ONE:
-        step = first.step * whole.value
-        return Window(first.offset * whole + second.offset, ZERO, extent, (), step), (extent,), True
-    if second.moves or count is not whole or first.step != 1:
+        kept = (extent, *wholes[:-1])
+        step = first.step * last.extent.value
+        return Window(first.offset * size + window.offset, ZERO, math.prod(kept, start=ONE), (), step), kept, True
+    if window.moves or count is not last.extent:
         return None
-    return Window(first.offset * whole, ZERO, extent * whole), (extent, whole), False
+    return Window(first.offset * size, ZERO, extent * size), (extent, *wholes), False
 
 
 def _known(window: Window | None) -> Window:

@@ -5,7 +5,8 @@ After:  t3, t4, t5, t6 = t0[:, :, 0], t0[:, :, 1], ...; t1 = max(maximum(maximum
         t2 = add(add(shift(div(t3, broadcast(t1)), 0), ...), ...)
 
 Four quantised values are packed into a word, with the scale of their row. A row is kept on chip where all that is reduced are
-rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known.
+rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known. Words
+that are put together of elements taken one by one (`t2 = t5[:, :, 0] | t5[:, :, 1] << 8`) are the same.
 
 Stands before `hoist_displaced_reads`, which reads the parts at the inputs.
 """
@@ -26,6 +27,7 @@ from fuser.ir.fusion.fusion import (
     Pointwise,
     Reduction,
     Reshape,
+    Resize,
     Squeeze,
     Tensor,
     TensorExpr,
@@ -55,22 +57,20 @@ def unroll_packed_dims(fusion: Fusion) -> Fusion:
 def _packed_dim(fusion: Fusion) -> Group | None:
     """A dim to compute element by element, or None."""
     reductions = [e for e in fusion.tensor_exprs if isinstance(e, Reduction)]
-    if len(reductions) < 2:
+    if not reductions:
         return None
     graph = fusion.resolved_dims
 
     def reduced(e: Reduction) -> frozenset[Group]:
         return frozenset(graph.group(d) for d in e.output.logical if d.is_reduction)
 
-    for e in reductions:
-        (group, *others) = reduced(e)
-        extent = e.input.visible[-1].extent
-        if (
-            others
-            or graph.group(e.input.visible[-1]) is not group
-            or not extent.is_const
-            or not 1 < extent.value <= MOST
-        ):
+    for e in fusion.tensor_exprs:
+        if not isinstance(e, (Reduction, Resize)) or not e.input.visible:
+            continue
+        extent, group = e.input.visible[-1].extent, graph.group(e.input.visible[-1])
+        if not extent.is_const or not 1 < extent.value <= MOST:
+            continue
+        if reduced(e) != {group} if isinstance(e, Reduction) else not _is_pick(e):
             continue
         rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r)]
         if rows and _needs(fusion, e, rows) and _is_by_element(fusion, group):
@@ -78,8 +78,16 @@ def _packed_dim(fusion: Fusion) -> Group | None:
     return None
 
 
-def _needs(fusion: Fusion, expr: Reduction, rows: list[Reduction]) -> bool:
-    """Whether a reduction is of values that results of one of others are needed for."""
+def _is_pick(expr: Resize) -> bool:
+    """Whether one element of the last dim is taken, and all of the others."""
+    *others, last = zip(expr.input.visible, expr.windows, expr.output.produced, strict=True)
+    _, window, one = last
+    is_whole = all(not w.moves and a.extent is b.extent for a, w, b in others)
+    return is_whole and expr.fill is None and one.extent is ONE and window.offset.is_const
+
+
+def _needs(fusion: Fusion, expr: Reduction | Resize, rows: list[Reduction]) -> bool:
+    """Whether an expr is of values that results of one of the reductions are needed for."""
     found = {r.output for r in rows}
     for e in fusion.tensor_exprs:
         if not found.isdisjoint(tensor_inputs(e)):
@@ -94,15 +102,20 @@ def _is_by_element(fusion: Fusion, group: Group) -> bool:
     def has(t: Tensor) -> bool:
         return any(graph.group(d) is group for d in t.visible)
 
+    def has_last(t: Tensor) -> bool:
+        return graph.group(t.visible[-1]) is group
+
     if any(map(has, fusion.output_tensors)):
         return False
     for e in fusion.tensor_exprs:
         if any(map(has, tensor_outputs(e))):
-            is_view = isinstance(e, Reshape) and e.input in fusion.input_tensors
-            if not isinstance(e, _BY_ELEMENT) and not is_view:
+            is_read = isinstance(e, (Reshape, Resize)) and e.input in fusion.input_tensors
+            if not isinstance(e, _BY_ELEMENT) and not is_read:
                 return False
-        elif any(map(has, tensor_inputs(e))) and not isinstance(e, Reduction):
-            return False
+        elif any(map(has, tensor_inputs(e))):
+            is_pick = isinstance(e, Resize) and has_last(e.input) and _is_pick(e)
+            if not isinstance(e, Reduction) and not is_pick:
+                return False
     return True
 
 

@@ -244,6 +244,23 @@ def test_one_of_the_parts_of_a_dim_is_read_in_steps() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_last_of_three_parts_of_a_dim_is_read_in_steps() -> None:
+    """An element of each of the innermost parts, of all groups of a slice."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 28], True, D.Double)
+        split = fd.ops.reshape(x[:, 4:], [6, 2, 3, 4])
+        fd.add_output(split[..., 1] * split[..., 3])
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(split_reshaped_dims(fd.fusion.ir_fusion))
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    assert [(e.windows[1].offset.value, e.windows[1].step) for e in resizes(after)] == [(5, 4), (7, 4)]
+    given = np.arange(168, dtype=np.float64).reshape(6, 28)
+    (expected,) = evaluate_fusion(fd.fusion.ir_fusion, [given])
+    np.testing.assert_array_equal(evaluate_fusion(after, [given])[0], expected)
+    np.testing.assert_array_equal(fd.execute([given], device="simulator")[0], expected)
+
+
 FILLS: dict[str, tuple[Callable[[Any, Any, Any], Any], bool]] = {
     "cast": (lambda o, x, y: o.pad(o.cast(x, D.BFloat16), [1, 2], 1.5), True),
     "product": (lambda o, x, y: o.pad(x * x * 0.5, [1, 2, -1, 3], 0.0), True),

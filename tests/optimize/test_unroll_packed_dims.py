@@ -45,6 +45,16 @@ def packed(count: int) -> Callable[[Any, Any], Any]:
     return build
 
 
+def put_together(o: Any, x: Any) -> Any:
+    """Four bytes in each word, taken one by one."""
+    whole, scale = quantised(o, x, 4, 127.0)
+    bytes_ = o.bitwise_and(whole, 255)
+    word = bytes_[..., 0]
+    for k in range(1, 4):
+        word = o.bitwise_or(word, o.bitwise_left_shift(bytes_[..., k], 8 * k))
+    return word, scale
+
+
 def largest_of_pairs(o: Any, x: Any) -> Any:
     """Of what is left of the mean of a row."""
     wide = o.cast(x, Float)
@@ -62,7 +72,12 @@ def fusion_of(build: Callable[[Any, Any], Any], count: int) -> tuple[FusionDefin
     return fd, fd.fusion.ir_fusion
 
 
-CASES = {"bytes": (packed(4), 4), "nibbles": (packed(8), 8), "pairs": (largest_of_pairs, 2)}
+CASES = {
+    "bytes": (packed(4), 4),
+    "bytes one by one": (put_together, 4),
+    "nibbles": (packed(8), 8),
+    "pairs": (largest_of_pairs, 2),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
