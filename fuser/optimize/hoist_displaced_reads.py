@@ -201,6 +201,7 @@ class _Hoist:
         self.tensors: dict[Tensor, Tensor] = {}
         self.framed: dict[tuple[Tensor, Frame], Tensor | None] = {}
         self.filled: dict[tuple[Tensor, Frame, str | None], Tensor | None] = {}
+        self.apart: dict[Tensor, Tensor] = {}
         self.rows: set[Expr] = {e for e in rows_read_elsewhere(fusion) if not _has_few(e)}
         self.limit = _GROWTH * len(fusion.exprs) + _ROOM
 
@@ -571,8 +572,26 @@ class _Hoist:
             operand = self._operand(v, self._frame_of_operand(expr, v, frame), expands)
             if operand is None:
                 return None
-            made.append(operand)
+            dims = zip(v.visible, expr.output.visible, frame.extents, strict=True)
+            is_shared = operand is v and any(a.is_broadcast and not b.is_broadcast and n is ONE for a, b, n in dims)
+            made.append(self._apart(v) if is_shared else operand)
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _apart(self, tensor: Tensor) -> Tensor:
+        """The same values, in dims of one element of their own: what is seen beside one element of a dim is no value that is
+        seen along all of it."""
+        if tensor in self.apart or not any(d.is_broadcast for d in tensor.visible):
+            return self.apart.get(tensor, tensor)
+        match self.definitions.get(tensor):
+            case Broadcast(source, _, flags):
+                made = self.builder.broadcast(source, flags)
+            case Pointwise(op, inputs) if op != "segment_set":
+                operands = [v if isinstance(v, Scalar) else self._apart(v) for v in inputs]
+                made = self.builder.pointwise(op, operands, tensor.dtype)
+            case _:
+                return tensor
+        self.apart[tensor] = self._made(made)
+        return self.apart[tensor]
 
     def _frame_of_operand(self, expr: Pointwise, operand: Tensor, frame: Frame) -> Frame:
         own = frame

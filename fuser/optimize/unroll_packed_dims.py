@@ -1,4 +1,6 @@
-"""Compute the elements of a short inner dim one by one, where a row's statistics are needed for what is reduced over it.
+"""Compute few elements one by one, where a loop over them would keep their reduction out of the kernel that needs it.
+
+A short inner dim, where a row's statistics are needed for what is reduced over it:
 
 Before: t1 = max(t0[n, m, 4], [1, 2]); t2 = sum(shift(div(t0, broadcast(t1)), iota(4)), [2])
 After:  t3, t4, t5, t6 = t0[:, :, 0], t0[:, :, 1], ...; t1 = max(maximum(maximum(t3, t4), maximum(t5, t6)), [1])
@@ -8,12 +10,20 @@ Four quantised values are packed into a word, with the scale of their row. A row
 rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known. Words
 that are put together of elements taken one by one (`t2 = t5[:, :, 0] | t5[:, :, 1] << 8`) are the same.
 
+Windows in dims that lie apart, as those of pooling, where their results are needed by their elements:
+
+Before: t1 = max(t0[n, 2, m, 2], [1, 3]); t2 = eq(t0, broadcast(t1))
+After:  t3, t4, t5, t6 = t0[:, 0, :, 0], t0[:, 1, :, 0], ...; t1 = maximum(maximum(t3, t4), maximum(t5, t6)); ...
+
+A thread reads the few other elements of its window: from a cache. What is kept on chip are rows, and columns.
+
 Stands before `hoist_displaced_reads`, which reads the parts at the inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
@@ -49,9 +59,60 @@ _BY_ELEMENT = (Pointwise, Broadcast, Squeeze, Permute, Full, Iota)
 
 
 def unroll_packed_dims(fusion: Fusion) -> Fusion:
-    """The same outputs, without loops over short dims that are reduced by themselves and with all of a row."""
+    """The same outputs, without loops over short dims that are reduced by themselves and with all of a row, and without
+    reductions of small windows in what needs them element by element."""
     group = _packed_dim(fusion)
-    return fusion if group is None else _unrolled(fusion, group)
+    found = fusion if group is None else _unrolled(fusion, group)
+    tiles = _tiles(found)
+    return _of_elements(found, tiles) if tiles else found
+
+
+def _tiles(fusion: Fusion) -> frozenset[Reduction]:
+    """Reductions of few elements in dims that lie apart, whose results are needed where these elements are."""
+    graph = fusion.resolved_dims
+    found: set[Reduction] = set()
+    needing: dict[Tensor, set[Reduction]] = {}
+    for e in fusion.tensor_exprs:
+        needed = set[Reduction]().union(*(needing.get(t, ()) for t in tensor_inputs(e)))
+        for t in tensor_outputs(e):
+            groups = {graph.group(d) for d in t.visible if not d.is_broadcast}
+            found.update(r for r in needed if groups.issuperset(graph.group(r.input.visible[d]) for d in _axes(r)))
+        if isinstance(e, Reduction) and _is_tile(e):
+            needed = {*needed, e}
+        needing |= dict.fromkeys(tensor_outputs(e), needed)
+    return frozenset(found)
+
+
+def _axes(expr: Reduction) -> list[int]:
+    return [k for k, d in enumerate(expr.output.produced) if d.is_reduction]
+
+
+def _is_tile(expr: Reduction) -> bool:
+    axes = _axes(expr)
+    extents = [expr.input.visible[k].extent for k in axes]
+    if not all(n.is_const for n in extents) or not 1 < math.prod(n.value for n in extents) <= MOST:
+        return False
+    return axes[-1] - axes[0] >= len(axes)
+
+
+def _of_elements(fusion: Fusion, tiles: Collection[Reduction]) -> Fusion:
+    """Each of the reductions as a fold of its elements."""
+    builder = FusionBuilder(is_concrete=True)
+    builder.next_number = next_number(fusion)
+    replaced: dict[Tensor, Tensor] = {}
+
+    def folded(expr: TensorExpr, made: TensorExpr) -> Sequence[Expr]:
+        if expr not in tiles:
+            return (made,)
+        assert isinstance(made, Reduction)
+        begin = len(builder.exprs)
+        builder.exprs.append(made)
+        while isinstance(left := builder.exprs[-1], Reduction):
+            builder.exprs.pop()
+            replaced[made.output] = _folded(builder, left, _axes(left)[0])
+        return builder.exprs[begin:]
+
+    return remove_dead_code(replace_exprs(fusion, replaced, folded))
 
 
 def _packed_dim(fusion: Fusion) -> Group | None:
