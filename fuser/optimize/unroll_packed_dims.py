@@ -38,9 +38,11 @@ from fuser.ir.fusion.fusion import (
     Reduction,
     Reshape,
     Resize,
+    Scan,
     Squeeze,
     Tensor,
     TensorExpr,
+    Welford,
     Window,
     next_number,
     tensor_inputs,
@@ -68,23 +70,30 @@ def unroll_packed_dims(fusion: Fusion) -> Fusion:
 
 
 def _tiles(fusion: Fusion) -> frozenset[Reduction]:
-    """Reductions of few elements in dims that lie apart, whose results are needed where these elements are."""
+    """Reductions of few elements in dims that lie apart, whose results are needed where these elements are.
+
+    None beside others of this kind, which are rows or columns that a kernel keeps on chip: a thread has some elements of them,
+    and none of its neighbours' windows.
+    """
+    if any(isinstance(e, Scan) for e in fusion.tensor_exprs):
+        return frozenset()
     graph = fusion.resolved_dims
-    found: set[Reduction] = set()
-    needing: dict[Tensor, set[Reduction]] = {}
+    found: set[Reduction | Welford] = set()
+    needing: dict[Tensor, set[Reduction | Welford]] = {}
     for e in fusion.tensor_exprs:
-        needed = set[Reduction]().union(*(needing.get(t, ()) for t in tensor_inputs(e)))
+        needed = set[Reduction | Welford]().union(*(needing.get(t, ()) for t in tensor_inputs(e)))
         for t in tensor_outputs(e):
             groups = {graph.group(d) for d in t.visible if not d.is_broadcast}
             found.update(r for r in needed if groups.issuperset(graph.group(r.input.visible[d]) for d in _axes(r)))
-        if isinstance(e, Reduction) and _is_tile(e):
+        if isinstance(e, (Reduction, Welford)):
             needed = {*needed, e}
         needing |= dict.fromkeys(tensor_outputs(e), needed)
-    return frozenset(found)
+    tiles = frozenset(r for r in found if isinstance(r, Reduction) and _is_tile(r))
+    return tiles if len(tiles) == len(found) else frozenset()
 
 
-def _axes(expr: Reduction) -> list[int]:
-    return [k for k, d in enumerate(expr.output.produced) if d.is_reduction]
+def _axes(expr: Reduction | Welford) -> list[int]:
+    return [k for k, d in enumerate(tensor_outputs(expr)[0].produced) if d.is_reduction]
 
 
 def _is_tile(expr: Reduction) -> bool:

@@ -172,19 +172,29 @@ def test_windows_are_computed_where_their_elements_are(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def largest_of_normalised(o: Any, x: Any) -> Any:
+    return largest_kept(o, x / (o.sum(x * x, [2, 3], keepdim=True) + 1.0))
+
+
 STORED: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "nothing but the results": (lambda o, x: o.max(x, [1, 3]), (3, 2, 8, 2)),
     "results where other results are": (lambda o, x: o.max(x, [1, 3]) * o.sum(x, [1, 3]), (3, 2, 8, 2)),
     "many elements": (softmax_of_windows, (3, 4, 8, 4)),
+    # Their threads hold the elements of a row, and not their neighbours' in other rows.
+    "windows of normalised rows": (largest_of_normalised, (3, 2, 8, 2)),
+    "rows of windows": (lambda o, x: softmax_of_windows(o, x) - o.max(x, [3], keepdim=True), (3, 2, 8, 2)),
+    "windows of running sums": (lambda o, x: largest_kept(o, o.cumsum(x, 2)), (3, 2, 8, 2)),
     "neighbours": (lambda o, x: x - o.max(x, [2, 3], keepdim=True), (3, 2, 4, 2)),
 }
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_other_windows_stay_reductions(name: str) -> None:
+def test_other_windows_stay_reductions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
     build, shape = STORED[name]
     with FusionDefinition() as fd:
         fd.add_output(build(fd.ops, fd.define_tensor(list(shape), True, Float)))
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     assert unroll_packed_dims(fusion) is fusion
+    fd.validate([np.random.default_rng(1).standard_normal(shape).astype(np.float32)], device="simulator")
