@@ -16,6 +16,7 @@ FAMILIES = (
     "norms",
     "norm_gradients",
     "norm_statistics",
+    "norm_compositions",
     "attention",
     "positions",
     "activations",
@@ -26,6 +27,7 @@ FAMILIES = (
     "training_steps",
     "vision",
     "windows",
+    "small_windows",
     "image_preparation",
     "quantisation",
     "compressed",
@@ -37,7 +39,8 @@ FAMILIES = (
     "features",
 )
 """Files of this folder. windows, image_preparation, norm_statistics, sequences, pair_losses, training_steps, positions, cells,
-compressed, simulations and features came later, when the compiler had been measured with the others for long."""
+compressed, simulations and features came later, when the compiler had been measured with the others for long; norm_compositions
+and small_windows later still."""
 
 
 def everyday_cases(*, small: bool = False) -> list[Case]:

@@ -174,3 +174,25 @@ def product_codes_decoded(m, books, d):
         return table[flat].reshape(m, books * d).half()
 
     return Recipe([ids(256, m, books), f32(books * 256, d)], define, eager)
+
+
+@everyday(m=(8191, 7), g=(40, 2), k=(128, 8))
+def bilinear_gate_to_bytes(m, g, k):
+    """Groups of a product of two halves, four bytes in a word."""
+
+    def define(x):
+        y = (x[:, : g * k].float() * x[:, g * k :].float()).reshape(m, g, k)
+        scale = y.abs().max(-1, keepdim=True).maximum(1e-6) * (1 / 127)
+        byte = ((y / scale).round().clamp(-128.0, 127.0).int() & 255).reshape(m, g * k // 4, 4)
+        word = byte[..., 0] | (byte[..., 1] << 8) | (byte[..., 2] << 16) | (byte[..., 3] << 24)
+        return word, scale.squeeze(-1)
+
+    def eager(torch, x):
+        left, right = x.float().chunk(2, 1)
+        y = (left * right).view(m, g, k)
+        scale = y.abs().amax(-1, keepdim=True).clamp(min=1e-6) * (1 / 127)
+        byte = ((y / scale).round().clamp(-128, 127).int() & 255).view(m, g * k // 4, 4)
+        word = byte[..., 0] | (byte[..., 1] << 8) | (byte[..., 2] << 16) | (byte[..., 3] << 24)
+        return word, scale.squeeze(-1)
+
+    return Recipe([bf16(m, 2 * g * k)], define, eager)

@@ -1,6 +1,6 @@
 """Images on their way into a model: crops, flips, colours, mosaics, erased boxes."""
 
-from benchmarks.everyday.recipe import POSITIVE, Recipe, bf16, everyday, f16, f32, ids, words
+from benchmarks.everyday.recipe import POSITIVE, Recipe, bf16, everyday, f16, f32, ids, mask, words
 from fuser import DataType, ops
 
 
@@ -213,3 +213,17 @@ def packed_frames_to_patches(n, s, p):
         return ((colour - mean) / deviation).reshape(n, -1, p * p * 3).bfloat16()
 
     return Recipe([words(n, s, s), f32(3), f32(3, fill=POSITIVE)], define, eager)
+
+
+@everyday(n=(64, 2), s=(224, 8))
+def random_flip_and_brightness(n, s):
+    def define(x, flipped, factor):
+        back = x.index_select(ops.iota(s, s - 1, -1), 3)
+        h = ops.where(flipped[:, None, None, None], back, x).float()
+        return ((h * factor[:, None, None, None]).clamp(0.0, 255.0) * (1 / 255)).half()
+
+    def eager(torch, x, flipped, factor):
+        h = torch.where(flipped[:, None, None, None], x.flip(3), x).float()
+        return ((h * factor[:, None, None, None]).clamp(0, 255) * (1 / 255)).half()
+
+    return Recipe([f16(n, 3, s, s), mask(n), f32(n)], define, eager)

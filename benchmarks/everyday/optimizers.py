@@ -239,3 +239,22 @@ def per_row_gradient_clip(m, n):
         return (g.float() * torch.clamp(w_norm * 0.01 / g_norm.clamp(min=1e-6), max=1)).to(g.dtype)
 
     return Recipe([bf16(m, n), bf16(m, n)], define, eager)
+
+
+@everyday(m=(4096, 6), n=(11008, 9))
+def lamb_step(m, n):
+    def define(p, g, moment, square):
+        moment = moment * 0.9 + g * 0.1
+        square = square * 0.999 + g * g * 0.001
+        update = moment / (square.sqrt() + 1e-6) + p * 0.01
+        ratio = (p * p).sum().sqrt() / ((update * update).sum().sqrt() + 1e-6)
+        return p - update * ratio * 1e-3, moment, square
+
+    def eager(torch, p, g, moment, square):
+        moment = moment * 0.9 + g * 0.1
+        square = square * 0.999 + g * g * 0.001
+        update = moment / (square.sqrt() + 1e-6) + p * 0.01
+        ratio = p.norm() / (update.norm() + 1e-6)
+        return p - update * ratio * 1e-3, moment, square
+
+    return Recipe([f32(m, n), f32(m, n), f32(m, n), f32(m, n, fill=POSITIVE)], define, eager)

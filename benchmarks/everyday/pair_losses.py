@@ -340,3 +340,23 @@ def grpo_objective(b, t):
         return ((loss * kept).sum(1) / (kept.sum(1) + 1e-6)).mean()
 
     return Recipe([f32(b, t), f32(b, t), f32(b, t), f32(b), mask(b, t)], define, eager)
+
+
+@everyday(m=(4097, 5), v=(32000, 33))
+def masked_kl_of_logits(m, v):
+    def define(student, teacher, keep):
+        logs = []
+        for logits in (student, teacher):
+            x = logits.float()
+            x = x - x.max(-1, keepdim=True)
+            logs.append(x - x.exp().sum(-1, keepdim=True).log())
+        kl = (logs[1].exp() * (logs[1] - logs[0])).sum(-1)
+        counted = keep.float()
+        return (kl * counted).sum() / counted.sum()
+
+    def eager(torch, student, teacher, keep):
+        p, q = (torch.log_softmax(logits.float(), -1) for logits in (teacher, student))
+        kl = (p.exp() * (p - q)).sum(-1)
+        return (kl * keep).sum() / keep.sum()
+
+    return Recipe([bf16(m, v), bf16(m, v), mask(m)], define, eager)

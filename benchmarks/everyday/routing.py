@@ -152,3 +152,23 @@ def gate_backward_softmax(m, e):
         return torch.ops.aten._softmax_backward_data(d, p, -1, torch.float32).bfloat16()  # noqa: SLF001
 
     return Recipe([f32(m, e), f32(m, e, fill=POSITIVE), mask(m, e)], define, eager)
+
+
+@everyday(m=(16411, 7), e=(64, 5))
+def top_two_by_masking(m, e):
+    def define(x):
+        at = ops.iota(e)
+        first = x.max(-1, keepdim=True)
+        i = ops.where(x == first, at, e).min(-1, keepdim=True)
+        rest = ops.where(at == i, float("-inf"), x)
+        second = rest.max(-1, keepdim=True)
+        j = ops.where(rest == second, at, e).min(-1, keepdim=True)
+        weight = (first - second).sigmoid()
+        return ops.cat([weight, 1.0 - weight], 1), ops.cat([i, j], 1)
+
+    def eager(torch, x):
+        top, places = x.topk(2)
+        weight = torch.sigmoid(top[:, :1] - top[:, 1:])
+        return torch.cat((weight, 1 - weight), 1), places
+
+    return Recipe([f32(m, e)], define, eager)

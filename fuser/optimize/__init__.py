@@ -15,7 +15,8 @@ Passes, by what they are for
 
     for some sizes   reduce_in_steps, no pass of the pipeline: nest_reductions asks for it, and the compiler where
                      schedule/cost/two_kernel_reduction.py finds that it is faster
-    shared           replace_exprs: the loop of passes that put other exprs in place of some
+    shared           replace_exprs: the loop of passes that put other exprs in place of some; rows_read_elsewhere: what
+                     hoist_displaced_reads computes again
 
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself

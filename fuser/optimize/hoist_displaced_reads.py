@@ -19,6 +19,11 @@ After:  t3 = pad(t0, [1, 1], 0.0); t2 = cast(t3, Float)
 Slices and pads of elementwise ops of inputs, which reshapes are made of, are moved before these are split
 (`hoist_reads_of_reshapes`): a read of an input may give parts of its dims.
 
+A row that is normalised and read at another place is normalised there, if few places read it (rows_read_elsewhere.py):
+
+Before: t1 = sum(t0[n, m], [1]); t2 = div(t0, broadcast(t1)); t3 = slice(t2, 8:16)
+After:  t4 = slice(t0, 8:16); t5 = sum(t4, [1]); t3 = div(t4, broadcast(t5))
+
 A Squeeze of a dim that is known to have one element, though it is not broadcast, is such a read as well, of element 0, where
 a reduction runs over this dim together with others that its operand does not have: threads are spread over those.
 
@@ -58,6 +63,7 @@ from fuser.ir.fusion.fusion import (
     ScalarOp,
     Squeeze,
     Tensor,
+    Welford,
     Window,
     expr_outputs,
     map_expr,
@@ -70,6 +76,7 @@ from fuser.ir.fusion.scalar_evaluation import Number, evaluate_op, rounded_numbe
 from fuser.ir.fusion.tensors import place_in_root
 from fuser.ir.integers.integers import ONE, ZERO, Int, const, maximum, minimum
 from fuser.ir.ops.op_table import POINTWISE
+from fuser.optimize.rows_read_elsewhere import rows_read_elsewhere
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
@@ -194,6 +201,8 @@ class _Hoist:
         self.tensors: dict[Tensor, Tensor] = {}
         self.framed: dict[tuple[Tensor, Frame], Tensor | None] = {}
         self.filled: dict[tuple[Tensor, Frame, str | None], Tensor | None] = {}
+        self.apart: dict[Tensor, Tensor] = {}
+        self.rows: set[Expr] = {e for e in rows_read_elsewhere(fusion) if not _has_few(e)}
         self.limit = _GROWTH * len(fusion.exprs) + _ROOM
 
     def run(self) -> Fusion:
@@ -339,7 +348,18 @@ class _Hoist:
             if windows is None or len(fills) > 1:
                 return None
             return self._windowed(expr.input, Frame(windows, frame.extents), next(iter(fills.values()), None))
-        if not isinstance(expr, Pointwise) or expr.op == "segment_set" or len(self.builder.exprs) > self.limit:
+        if len(self.builder.exprs) > self.limit:
+            return None
+        if isinstance(expr, Broadcast) and fill is None:
+            inner = self._filling(expr.input, frame.take([d for d, new in enumerate(expr.flags) if not new]), None)
+            return None if inner is None else self._made(self.builder.broadcast(inner, expr.flags))
+        if isinstance(expr, Permute) and fill is None:
+            order = sorted(range(len(expr.dims)), key=expr.dims.__getitem__)
+            inner = self._filling(expr.input, frame.take(order), None)
+            return None if inner is None else self._made(self.builder.permute(inner, expr.dims))
+        if isinstance(expr, (Reduction, Welford)) and fill is None:
+            return self._row(expr, tensor, frame)
+        if not isinstance(expr, Pointwise) or expr.op == "segment_set":
             return None
         fills = _fills(expr, fill)
         if fills is None:
@@ -351,7 +371,8 @@ class _Hoist:
                 continue
             for d, (a, b) in enumerate(zip(v.visible, tensor.visible, strict=True)):
                 is_whole = not frame.moves_dim(tensor, d) and _spans(frame.windows[d], frame.extents[d])
-                if not is_whole and (a.is_broadcast or b.is_broadcast or not frame.moves_dim(tensor, d)):
+                is_filled = fill is not None and (a.is_broadcast or not frame.moves_dim(tensor, d))
+                if not is_whole and (is_filled or b.is_broadcast):
                     return None
             own = None if number is None else self.builder.constant(number, v.dtype)
             operand = self._filling(v, self._frame_of_operand(expr, v, frame), own)
@@ -455,7 +476,9 @@ class _Hoist:
             return tensor
         key = tensor, frame
         if key not in self.framed:
-            self.framed[key] = self._read_in(tensor, frame, expands) or self._in_pieces(tensor, frame)
+            # What is reduced at another place and what it is divided by are one read.
+            row = self._filling(tensor, frame, None) if self.rows else None
+            self.framed[key] = row or self._read_in(tensor, frame, expands) or self._in_pieces(tensor, frame)
         return self.framed[key]
 
     def _in_pieces(self, tensor: Tensor, frame: Frame) -> Tensor | None:
@@ -518,7 +541,9 @@ class _Hoist:
             case Gather():
                 return self._part_of_lookup(expr, frame)
             case Reduction():
-                return self._reduced(expr, frame)
+                return self._reduced(expr, frame) or self._row(expr, tensor, frame)
+            case Welford():
+                return self._row(expr, tensor, frame)
             case None:
                 return self._windowed(tensor, frame)
             case _:
@@ -547,8 +572,26 @@ class _Hoist:
             operand = self._operand(v, self._frame_of_operand(expr, v, frame), expands)
             if operand is None:
                 return None
-            made.append(operand)
+            dims = zip(v.visible, expr.output.visible, frame.extents, strict=True)
+            is_shared = operand is v and any(a.is_broadcast and not b.is_broadcast and n is ONE for a, b, n in dims)
+            made.append(self._apart(v) if is_shared else operand)
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _apart(self, tensor: Tensor) -> Tensor:
+        """The same values, in dims of one element of their own: what is seen beside one element of a dim is no value that is
+        seen along all of it."""
+        if tensor in self.apart or not any(d.is_broadcast for d in tensor.visible):
+            return self.apart.get(tensor, tensor)
+        match self.definitions.get(tensor):
+            case Broadcast(source, _, flags):
+                made = self.builder.broadcast(source, flags)
+            case Pointwise(op, inputs) if op != "segment_set":
+                operands = [v if isinstance(v, Scalar) else self._apart(v) for v in inputs]
+                made = self.builder.pointwise(op, operands, tensor.dtype)
+            case _:
+                return tensor
+        self.apart[tensor] = self._made(made)
+        return self.apart[tensor]
 
     def _frame_of_operand(self, expr: Pointwise, operand: Tensor, frame: Frame) -> Frame:
         own = frame
@@ -654,8 +697,8 @@ class _Hoist:
         return tuple(windows)
 
     def _of_parts(self, expr: Resize, frame: Frame) -> Tensor | None:
-        """A window of a read of an input whose dims are split into parts: of a dim in two parts either some elements of the
-        first with all of the second, or, a step apart, with one of the second. None for other windows."""
+        """A window of a read of an input whose dims are split into parts: some elements of the first part of a dim, with all of
+        the others or, a step apart, with one of the last. None for other windows."""
         if expr.input not in self.builder.inputs:
             return None
         windows: list[Window] = []
@@ -683,8 +726,8 @@ class _Hoist:
         """A reduction of few elements as that many reads, joined two by two."""
         combine = _COMBINE.get(expr.op)
         source, flags = expr.input, [d.is_reduction for d in expr.output.produced]
-        counts = [d.extent for d, gone in zip(source.visible, flags, strict=True) if gone]
-        if combine is None or not all(n.is_const for n in counts) or not 0 < math.prod(n.value for n in counts) <= _FEW:
+        counts = _reduced_extents(expr)
+        if combine is None or not _has_few(expr):
             return None
         found: Tensor | None = None
         for place in itertools.product(*(range(n.value) for n in counts)):
@@ -698,6 +741,40 @@ class _Hoist:
                 term = self._made(self.builder.pointwise("cast", [term], expr.output.dtype))
             found = term if found is None else self._made(self.builder.pointwise(combine, [found, term], term.dtype))
         return found
+
+    def _row(self, expr: Reduction | Welford, output: Tensor, frame: Frame) -> Tensor | None:
+        """A reduction of a row at another place; None where all that it reduces is not read there from inputs."""
+        if expr not in self.rows:
+            return None
+        outputs = tensor_outputs(expr)
+        flags = [d.is_reduction for d in outputs[0].produced]
+        kept = iter(zip(frame.windows, frame.extents, strict=True))
+        dims = zip(expr.input.visible, flags, strict=True)
+        own = [(Window(ZERO, ZERO, d.extent), d.extent) if gone else next(kept) for d, gone in dims]
+        operand = self._filling(expr.input, Frame(tuple(w for w, _ in own), tuple(e for _, e in own)), None)
+        if operand is None:
+            return None
+        axes = [d for d, gone in enumerate(flags) if gone]
+        if isinstance(expr, Reduction):
+            row = self._made(self.builder.reduction(expr.op, operand, axes, expr.output.dtype))
+            self.rows.add(self.definitions[row])
+            return row
+        made = self.builder.welford(operand, axes)
+        self.rows.add(self.builder.exprs[-1])
+        for old, new in zip(outputs, made, strict=True):
+            self.framed[old, frame] = self.filled[old, frame, None] = self._made(new)
+        return self.framed[output, frame]
+
+
+def _reduced_extents(expr: Reduction | Welford) -> list[Int]:
+    produced = tensor_outputs(expr)[0].produced
+    return [d.extent for d, made in zip(expr.input.visible, produced, strict=True) if made.is_reduction]
+
+
+def _has_few(expr: Reduction | Welford) -> bool:
+    """Whether few elements make a result, as the definition says."""
+    counts = _reduced_extents(expr)
+    return all(n.is_const for n in counts) and 0 < math.prod(n.value for n in counts) <= _FEW
 
 
 def _fills(expr: Pointwise, fill: Scalar | None) -> Sequence[Number | None] | None:
@@ -727,18 +804,22 @@ def _on_root(parts: Sequence[_Part]) -> tuple[Window, tuple[Int, ...], bool] | N
         return None
     if not rest:
         return first, (extent,), False
-    if len(rest) > 1:
+    *inner, (last, window, count) = rest
+    wholes = [d.extent for d, _, _ in rest]
+    if not all(n.is_const for n in wholes) or not _spans(window, count):
         return None
-    ((d, second, count),) = rest
-    whole = d.extent
-    if not whole.is_const or not _spans(second, count):
+    if any(w.moves or n is not d.extent for d, w, n in inner):
+        return None
+    size = math.prod(n.value for n in wholes)
+    if first.step != 1 and (inner or count is not ONE):
         return None
     if count is ONE:
-        step = first.step * whole.value
-        return Window(first.offset * whole + second.offset, ZERO, extent, (), step), (extent,), True
-    if second.moves or count is not whole or first.step != 1:
+        kept = (extent, *wholes[:-1])
+        step = first.step * last.extent.value
+        return Window(first.offset * size + window.offset, ZERO, math.prod(kept, start=ONE), (), step), kept, True
+    if window.moves or count is not last.extent:
         return None
-    return Window(first.offset * whole, ZERO, extent * whole), (extent, whole), False
+    return Window(first.offset * size, ZERO, extent * size), (extent, *wholes), False
 
 
 def _known(window: Window | None) -> Window:

@@ -443,6 +443,11 @@ class _Rebuild:
         b = self.builder
         return b.random(expr.distribution, expr.parameters, self._extents(dims), expr.output.dtype, given, state)
 
+    def _known_extent(self, d: IterDomain) -> Int:
+        """The extent of a dim, as a number where its parts say it: accesses across parts need to know what divides it."""
+        total = product(self.parts.of(d))
+        return total if total.is_const else d.extent
+
     def _read(self, expr: Resize) -> Tensor:
         """A window of an input: dims that are moved are whole there, and may be parts in the result."""
         kept = _kept_pairs(expr)
@@ -459,8 +464,10 @@ class _Rebuild:
         for (seen, moved), window, pair in zip(dims, expr.windows, scalars, strict=True):
             for _ in seen:
                 whole = source.visible[len(extents)].extent
-                extents.append(whole if moved is None else moved.extent)
-                windows.append(Window(ZERO, ZERO, whole) if moved is None else window)
+                extents.append(whole if moved is None else self._known_extent(moved))
+                is_whole = moved is not None and window.end is moved.extent
+                read = replace(window, end=extents[-1]) if is_whole else window
+                windows.append(Window(ZERO, ZERO, whole) if moved is None else read)
                 parts.append((extents[-1],) if moved is None else self.parts.of(moved))
                 given.append(pair if len(seen) == 1 else (None, None))
         self._named(expr.output)

@@ -571,3 +571,14 @@ def test_random_windows_seen_as_other_dims(seed: int) -> None:
         results = (lambda: seen, lambda: seen * 3.0, lambda: o.sum(seen, [0]), lambda: seen - o.max(seen, -1, True))
         fd.add_output(o.cast(rng.choice(results)(), dtype))
     check(fd, x)
+
+
+def test_accesses_reach_across_parts_of_a_slice(caplog: pytest.LogCaptureFixture) -> None:
+    """Runs of four halfwords, read and written as one access of eight: what divides all parts is known of their product."""
+    x = np.random.default_rng(0).integers(-4, 5, (512, 320)).astype(np.float16)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], True, D.Half)
+        fd.add_output(t[:, 160:].reshape(512, 5, 8, 4))
+    check(fd, x)
+    assert caplog.messages == []
+    assert len(fd.program([x]).launches()) == 1

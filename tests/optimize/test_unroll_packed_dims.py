@@ -45,6 +45,16 @@ def packed(count: int) -> Callable[[Any, Any], Any]:
     return build
 
 
+def put_together(o: Any, x: Any) -> Any:
+    """Four bytes in each word, taken one by one."""
+    whole, scale = quantised(o, x, 4, 127.0)
+    bytes_ = o.bitwise_and(whole, 255)
+    word = bytes_[..., 0]
+    for k in range(1, 4):
+        word = o.bitwise_or(word, o.bitwise_left_shift(bytes_[..., k], 8 * k))
+    return word, scale
+
+
 def largest_of_pairs(o: Any, x: Any) -> Any:
     """Of what is left of the mean of a row."""
     wide = o.cast(x, Float)
@@ -62,7 +72,12 @@ def fusion_of(build: Callable[[Any, Any], Any], count: int) -> tuple[FusionDefin
     return fd, fd.fusion.ir_fusion
 
 
-CASES = {"bytes": (packed(4), 4), "nibbles": (packed(8), 8), "pairs": (largest_of_pairs, 2)}
+CASES = {
+    "bytes": (packed(4), 4),
+    "bytes one by one": (put_together, 4),
+    "nibbles": (packed(8), 8),
+    "pairs": (largest_of_pairs, 2),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,3 +131,70 @@ def test_every_few_elements_are_read_by_neighbouring_threads() -> None:
     (kernel,) = (s for s in segment_fusion(optimized).segments if s.has_kernel)
     given = TensorDescriptor(BFloat16, (4096, 1024, 2), (2048, 2, 1), 256)
     assert propose_reduction(kernel.fusion, [given], H200).vector == 1
+
+
+def largest_kept(o: Any, x: Any) -> Any:
+    """What is the largest of its window; zero in place of the others."""
+    return o.where(o.eq(x, o.max(x, [1, 3], keepdim=True)), x, 0.0)
+
+
+def softmax_of_windows(o: Any, x: Any) -> Any:
+    e = o.exp(x - o.max(x, [1, 3], keepdim=True))
+    return e / o.sum(e, [1, 3], keepdim=True)
+
+
+TILES: dict[str, Callable[[Any, Any], Any]] = {
+    "largest of windows": largest_kept,
+    "softmax of windows": softmax_of_windows,
+    "scaled blocks": lambda o, x: o.round(x / o.max(x.abs(), [1, 3], keepdim=True) * 7.0),
+    "products": lambda o, x: x - o.prod(x, [1, 3], keepdim=True) + o.min(x, [1, 3], keepdim=True),
+    "of columns": lambda o, x: softmax_of_windows(o, x.permute(2, 1, 0, 3)),
+    "a loss": lambda o, x: o.sum(o.exp(x - o.sum(x, [1, 3], keepdim=True) * 0.25)),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 8, 2), (4, 2, 3, 4), (2, 3, 5, 2)])
+@pytest.mark.parametrize("name", TILES)
+def test_windows_are_computed_where_their_elements_are(
+    name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    rows, columns = shape[0] * shape[1], shape[2] * shape[3]
+    x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
+    x[0, 1] = np.nan
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], True, Float)
+        fd.add_output(TILES[name](fd.ops, t.reshape(*shape)))
+    assert fd.fusion is not None
+    assert len(fd.program([x]).launches()) == 1
+    (found,) = fd.execute([x], device="simulator")
+    (expected,) = evaluate_fusion(fd.fusion.ir_fusion, [x])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def largest_of_normalised(o: Any, x: Any) -> Any:
+    return largest_kept(o, x / (o.sum(x * x, [2, 3], keepdim=True) + 1.0))
+
+
+STORED: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
+    "nothing but the results": (lambda o, x: o.max(x, [1, 3]), (3, 2, 8, 2)),
+    "results where other results are": (lambda o, x: o.max(x, [1, 3]) * o.sum(x, [1, 3]), (3, 2, 8, 2)),
+    "many elements": (softmax_of_windows, (3, 4, 8, 4)),
+    # Their threads hold the elements of a row, and not their neighbours' in other rows.
+    "windows of normalised rows": (largest_of_normalised, (3, 2, 8, 2)),
+    "rows of windows": (lambda o, x: softmax_of_windows(o, x) - o.max(x, [3], keepdim=True), (3, 2, 8, 2)),
+    "windows of running sums": (lambda o, x: largest_kept(o, o.cumsum(x, 2)), (3, 2, 8, 2)),
+    "neighbours": (lambda o, x: x - o.max(x, [2, 3], keepdim=True), (3, 2, 4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_other_windows_stay_reductions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    build, shape = STORED[name]
+    with FusionDefinition() as fd:
+        fd.add_output(build(fd.ops, fd.define_tensor(list(shape), True, Float)))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    assert unroll_packed_dims(fusion) is fusion
+    fd.validate([np.random.default_rng(1).standard_normal(shape).astype(np.float32)], device="simulator")

@@ -13,6 +13,11 @@ nothing reads at other indices then.
     Before:  t1 = slice(t0[t0_size0, t0_size1], [1, 0], [n, 4096])      t1[.., min(4096, t0_size1)]
     After:   t1[.., t0_size1], for t0_size1 <= 4096
 
+So do bounds that are clamped to the dim, where it reaches as far: what is cut off at both ends has a known number of elements.
+
+    Before:  t1 = slice(t0[t0_size0], [min(1, t0_size0)], [min(2, t0_size0)])
+    After:   t1 = slice(t0[t0_size0], [1], [2]), for t0_size0 >= 2
+
 Where only such dims meet, the result's extent is that of the first that is not 1.
 
     Before:  t2 = add(t0[c0], t1[c1]);  t2[select(c0 == 1, c1, c0)]
@@ -73,7 +78,7 @@ from fuser.ir.fusion.tensors import IterDomain, place_in_root
 from fuser.ir.fusion.user_names import extent_text, value_name
 from fuser.ir.fusion.views import view_chain, viewed
 from fuser.ir.integers.integer_nodes import Environment
-from fuser.ir.integers.integers import ONE, ZERO, Int, Select, Symbol, replaced
+from fuser.ir.integers.integers import ONE, ZERO, Int, Max, Min, Select, Symbol, replaced
 from fuser.ir.ops.scans import SCANS
 
 # Per input tensor: (size, stride) of each dim.
@@ -82,8 +87,8 @@ Layouts = Mapping[str, Sequence[tuple[int, int]]]
 
 def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
     """Pairs of an extent that is known only when inputs are bound and what it may turn out to be equal to: 1, for extents of
-    factories, expansions and resizes; the extent of the dim that is sliced, for a slice that may take all of it; those of the
-    operands, where all of them may be 1."""
+    factories, expansions and resizes; the extent of the dim that is sliced, for a slice that may take all of it; bounds of
+    slices that are not clamped; those of the operands, where all of them may be 1."""
     found: dict[tuple[Int, Int], None] = {}
     for expr in fusion.exprs:
         match expr:
@@ -97,6 +102,7 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
                 found.update({(e, ONE): None for _, e in made})
                 if expr.fill is None:
                     found.update({(e, a.extent): None for a, e in made if not a.is_broadcast})
+                    found.update(dict.fromkeys(_clamped_bounds(expr)))
             case LibraryOp():
                 found.update({(e, ONE): None for e in expr.extents if not e.is_const})
                 for joined, extents in _joined_by_library(expr):
@@ -109,6 +115,16 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
             case _:
                 pass
     return tuple(found)
+
+
+def _clamped_bounds(expr: Resize) -> Iterator[tuple[Int, Int]]:
+    """Ends of a slice that are clamped to the dim, with what they are where the dim reaches as far."""
+    for b, w in zip(expr.output.produced, expr.windows, strict=True):
+        for bound in (w.offset, w.offset + b.extent * w.step):
+            if isinstance(bound, Min):
+                yield from ((bound, a) for a in bound.arguments if a.is_const)
+            elif isinstance(bound, Max):
+                yield from ((bound, a) for a in bound.arguments if not a.is_const and not isinstance(a, (Min, Max)))
 
 
 def _joined_extents(expr: Pointwise | Gather) -> Iterator[tuple[Int, list[Int]]]:
@@ -275,7 +291,7 @@ class _Rebuild:
         self.known: dict[Int, Int] = {
             e: ONE
             for e in self.ones
-            if isinstance(e, Select) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
+            if isinstance(e, (Select, Min)) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
         }
         # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
         for e, other in dynamic_extents(fusion):
@@ -331,7 +347,9 @@ class _Rebuild:
         return self.scalars.get(scalar, scalar)
 
     def _extent(self, extent: Int) -> Int:
-        return ONE if extent in self.ones else replaced(extent, self.known)
+        made = ONE if extent in self.ones else replaced(extent, self.known)
+        # What is left of a choice among several ends may be one that is known.
+        return made if made is extent else replaced(made, self.known)
 
     def _given(self, extent: Int, scalar: Scalar | None) -> Scalar | None:
         """The scalar an extent was given as; None where it is a constant now."""

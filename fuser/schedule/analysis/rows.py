@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, IterDomain
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
@@ -32,6 +33,7 @@ class Rows:
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
     missing_elements  most elements that the first vector of a row may lack
     loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
+    repeated        of the bytes loaded, those that other rows or other reads bring as well: they come from a cache
     """
 
     graph: IterationGraph
@@ -48,6 +50,7 @@ class Rows:
     missing_elements: int
     loaded: int
     moved: int
+    repeated: int
 
     def aligned_shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
         """Names of the row tensors if all can be kept in shared memory and are aligned; else none."""
@@ -132,6 +135,10 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.
     beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
+    loaded = sum(r.tensor.dtype.itemsize for r in reads)
+    whole_row = {g for g in reduced if not g.is_broadcast}
+    whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.followed_dims}]
+    repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
         graph,
         order,
@@ -145,9 +152,20 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
         accesses,
         pitch,
         cut,
-        sum(r.tensor.dtype.itemsize for r in reads),
-        sum(r.tensor.dtype.itemsize for r in reads) + written + beside // 4,
+        loaded,
+        loaded - repeated + written + beside // 4,
+        repeated,
     )
+
+
+def _repeated_bytes(reads: Sequence[Tensor], elements: int, inputs: SegmentInputs) -> int:
+    """Of the bytes that reads of these inputs take for an element, those beyond the inputs themselves."""
+    found = 0
+    for tensor, count in Counter(reads).items():
+        there = math.prod(inputs.evaluate(d.extent) for d in tensor.visible if not d.is_broadcast)
+        itemsize = tensor.dtype.itemsize
+        found += max(0, itemsize * count - round(itemsize * there / elements))
+    return found
 
 
 def contiguous_runs(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) -> list[int]:

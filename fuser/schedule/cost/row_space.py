@@ -25,7 +25,7 @@ class RowSpace:
     vector          elements of an access
     itemsize        bytes of an element of the narrowest argument with rows
     loaded, moved   bytes of an element that are read, and those that are read and written
-    beside          bytes that all rows share, for an element
+    shared_bytes    bytes for an element that a cache has: rows share them, or another read brings them
     inputs          that lie along a row; `arguments`: with all outputs
     kept            bytes of an element on chip: kept[one_pass][inputs_only]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
@@ -94,7 +94,7 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,
         found.moved - beside // 4 - again,
-        beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads),
+        beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads) + found.repeated,
         len(found.along),
         len(found.along) + len(segment.output_tensors),
         tuple(

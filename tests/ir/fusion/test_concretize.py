@@ -11,7 +11,7 @@ from fuser.errors import InputRuntimeError
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion.concretize import concretize, dynamic_extents
 from fuser.ir.fusion.extent_binding import bind_extents, check_constraints
-from fuser.ir.fusion.fusion import Broadcast, Full, Fusion, Reduction, Squeeze
+from fuser.ir.fusion.fusion import Broadcast, Full, Fusion, Reduction, Resize, Squeeze
 from fuser.ir.fusion.verify_fusion import verify_fusion
 
 D = DataType
@@ -294,6 +294,46 @@ def test_slices_of_whole_dims(rows: int, columns: int) -> None:
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)
+
+
+def edges(fd: FusionDefinition) -> list[Any]:
+    """Reflected, repeated, and without both ends."""
+    h = fd.define_tensor([-1, -1], True) * 2.0
+    return [
+        fd.ops.cat([h[:, 1:3], h, h[:, -3:-1]], 1),
+        fd.ops.cat([h[:, :1], h[:, :-1]], 1),
+        h[:, 2:-2],
+        h[:, 3:5] + h[:, :2],
+    ]
+
+
+@pytest.mark.parametrize("columns", [8, 7, 6, 5, 3, 2, 1])
+def test_bounds_of_slices_that_lie_in_the_dim(columns: int) -> None:
+    """Where a dim reaches as far as a slice, the slice begins and ends where the user says; shorter ones are clamped."""
+    fusion = ir(edges if columns >= 5 else lambda fd: edges(fd)[:3])
+    x = np.arange(3 * columns, dtype=np.float32).reshape(3, columns)
+    concrete = concretize(fusion, bind_extents(fusion, [x.shape]).extents)
+    verify_fusion(concrete)
+    places = {str(e) for r in concrete.exprs if isinstance(r, Resize) for w in r.windows for e in (w.offset, w.end)}
+    if columns >= 5:
+        assert not any("min" in text or "max" in text for text in places)
+    h = x * 2
+    wanted = [
+        np.concatenate([h[:, 1:3], h, h[:, -3:-1] if columns > 2 else h[:, max(0, columns - 3) : columns - 1]], 1),
+        np.concatenate([h[:, :1], h[:, :-1]], 1),
+        h[:, 2 : max(2, columns - 2)],
+    ]
+    for found, expected in zip(evaluate_fusion(concrete, [x]), wanted, strict=False):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_one_definition_of_edges_serves_all_sizes() -> None:
+    with FusionDefinition() as fd:
+        for out in edges(fd)[:3]:
+            fd.add_output(out)
+    for columns in (9, 2, 6, 1, 3, 4, 5, 9):
+        x = np.arange(3 * columns, dtype=np.float32).reshape(3, columns)
+        fd.validate([x], device="simulator")
 
 
 def test_slices_of_another_tensors_size() -> None:
