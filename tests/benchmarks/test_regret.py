@@ -105,12 +105,11 @@ def test_without_times_it_says_how_to_measure_some(tmp_path: Path, capsys: pytes
 def test_measured_proposals_lie_within_the_limits_of_the_best_that_was_measured() -> None:
     """Of all segments in `benchmarks/data`, and of the third that nothing may be fitted to.
 
-    What was never measured has no regret: `python3 -m benchmarks.regret` counts it and fails, for whoever has a GPU to measure
-    it on. Here it must not be most.
+    What was never measured has no regret: of a tenth of the segments that may be so.
     """
     found = regret.regrets([t for path in sorted(regret.DATA.glob("*.jsonl")) for t in read(path)], H200)
     values = [r.value for r in found if r.value is not None]
-    assert len(values) > 0.5 * len(found)
+    assert len(values) >= (1 - regret.MOST_UNMEASURED) * len(found)
     for some in (found, [r for r in found if regret.is_held_out(r.case)]):
         text, is_missed = regret.text_of_regrets([r for r in some if r.value is not None], 10)
         assert not is_missed, text
