@@ -170,14 +170,12 @@ def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[
 def _preferred(
     space: ReductionSpace, times: Iterable[tuple[float, ReductionMapping]], limit: float, device: DeviceInfo
 ) -> tuple[float, ReductionMapping]:
-    """Of mappings that take about as long, up to `limit`, one that leaves no SM idle, without rows side by side, with most
-    threads and fewest blocks that share a result, so that many sizes share a kernel. How many rows there are is known roughly:
-    the fewer a block has, the less a last wave of blocks takes that was not counted."""
+    """Of mappings that take about as long, up to `limit`, one that leaves no SM idle, with most threads and fewest blocks that
+    share a result, so that many sizes share a kernel."""
 
     def preference(timed: tuple[float, ReductionMapping]) -> tuple[object, ...]:
         _, m = timed
-        side_by_side = space.inner and m.across > 1
-        return _blocks_of(space, m) < device.sm_count * BUSY, side_by_side, -m.threads, m.sharing, -m.unroll, m
+        return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
 
     return min((timed for timed in times if timed[0] <= limit), key=preference)
 
