@@ -68,3 +68,26 @@ def test_values_of_tensors_are_made_once() -> None:
         at = o.add(x, o.cast(o.iota(7), Float))
         fd.add_output(o.sub(o.broadcast(at, [False, True]), o.broadcast(at, [True, False])))
     assert separate_positions(fusion_of(fd)) is fusion_of(fd)
+
+
+def test_windows_of_square_images_are_one_kernel() -> None:
+    """Rows and columns are compared with bounds of each image before they meet."""
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([3, 7, 7], True, Float)
+        begin = [fd.define_tensor([3], True, DataType.Int) for _ in range(2)]
+        at = o.broadcast(o.iota(7), [True, False])
+        row, column = (
+            o.logical_and(o.ge(at, o.broadcast(b, [False, True])), o.lt(at, o.broadcast(b + 3, [False, True])))
+            for b in begin
+        )
+        inside = o.logical_and(o.broadcast(row, [False, False, True]), o.broadcast(column, [False, True, False]))
+        fd.add_output(o.where(inside, 0.0, x))
+    found = separate_positions(fusion_of(fd))
+    verify_fusion(found)
+    assert separate_positions(found) is found
+    segments = segment_fusion(optimize_fusion(fusion_of(fd), lambda name, text: None)).segments
+    assert sum(s.has_kernel for s in segments) == 1
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((3, 7, 7)).astype(np.float32), np.array([0, 2, 4]), np.array([1, 4, 0])]
+    (y,) = fd.execute(inputs, device="simulator")
+    np.testing.assert_array_equal(y, evaluate_fusion(fusion_of(fd), inputs)[0])
