@@ -6,6 +6,7 @@ its kernels in NumPy float32 (float64 for Double), sums by halves (NumPy's own),
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -187,19 +188,27 @@ def largest(
         yield [ours for ours, _ in pairs], [plain for _, plain in pairs]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_statistics_of_few_long_rows_lose_no_digit(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group norm over clusters is what its definition gives, rounded op by op, with statistics that are rounded once."""
+def test_statistics_of_few_long_rows_lose_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group norm over clusters is what its definition gives, rounded op by op, with statistics that are rounded once.
+
+    The largest error of one draw is that of one element near the mean. Which way it is rounded is luck: eight draws are asked.
+    """
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     case = group_norm(2, 6, 101, 103, 3, F32)
-    inputs = numpy_inputs(case.inputs, seed)
-    (ours,) = define_fusion(case).execute(inputs)
-    x, weight, bias = inputs
-    mean, variance = _moments(x.astype(np.longdouble).reshape(2, 3, -1))
-    rows = ((x.reshape(2, 3, -1) - np.float32(mean)) * np.float32(1 / np.sqrt(variance + LAYER_EPS))).reshape(x.shape)
-    rounded = rows * weight.reshape(1, -1, 1, 1) + bias.reshape(1, -1, 1, 1)
-    (reference,) = case.reference(NumpyWide(), *inputs)
-    assert largest_error(ours, reference) <= 1.25 * largest_error(rounded, reference)
+    fusion = define_fusion(case)
+    ratios: list[float] = []
+    for seed in range(8):
+        inputs = numpy_inputs(case.inputs, seed)
+        (ours,) = fusion.execute(inputs)
+        x, weight, bias = inputs
+        mean, variance = _moments(x.astype(np.longdouble).reshape(2, 3, -1))
+        rows = ((x.reshape(2, 3, -1) - np.float32(mean)) * np.float32(1 / np.sqrt(variance + LAYER_EPS))).reshape(
+            x.shape
+        )
+        rounded = rows * weight.reshape(1, -1, 1, 1) + bias.reshape(1, -1, 1, 1)
+        (reference,) = case.reference(NumpyWide(), *inputs)
+        ratios.append(largest_error(ours, reference) / largest_error(rounded, reference))
+    assert statistics.geometric_mean(ratios) <= 1.25, ratios
 
 
 def test_sums_of_few_long_rows_are_as_good_as_sums_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,14 +233,14 @@ def _groups(asked: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False)
     return find(asked.row, device, may_use_shared=asked.may_use_shared_in_groups) if asked.may_use_block_groups else ()
 
 
-def _preference(m: RowMapping) -> tuple[bool, bool, int]:
+def _preference(m: RowMapping) -> tuple[bool, bool, bool, int]:
     """The least is proposed, of mappings that take about as long, and of those alike the fastest.
 
     What needs the least of what is only guessed: a second pass reads what is there, one pass corrects its sums as it goes;
-    registers are waited for by the compiler; threads with few accesses need few of them. On an H200 that is the best of the
-    orders that were tried, by measured times of 156 segments.
+    registers are waited for by the compiler; threads with few accesses, and none early, need few of them. On an H200 that is
+    the best of the orders that were tried, by measured times of 156 segments.
     """
-    return m.one_pass, m.in_shared, m.batch
+    return m.one_pass, m.in_shared, m.load_all_first, m.batch
 
 
 def _ranked(asked: _MappingQuery, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
