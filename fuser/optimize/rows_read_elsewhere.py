@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fuser.ir.fusion.fusion import Fusion, Reduction, Resize, Tensor, Welford, tensor_inputs, tensor_outputs
 
-MOST_PLACES = 2
+MAX_PLACES = 2
 """Places where a row is computed. A filter of more taps reads stored rows."""
 
 _Reads = tuple[Resize, ...]
@@ -31,10 +31,10 @@ def rows_read_elsewhere(fusion: Fusion) -> frozenset[Reduction | Welford]:
             reduced = {graph.group(d) for d in tensor_outputs(e)[0].produced if d.is_reduction}
             first = [r[0].input for r in behind if r]
             if first and all(reduced <= {graph.group(d) for d in t.visible} for t in first):
-                found.update([e] if len(behind) <= MOST_PLACES else [])
+                found.update([e] if len(behind) <= MAX_PLACES else [])
         for t in tensor_inputs(e):
             # More than that many say all that is asked.
-            reads[t] = frozenset(sorted(reads.get(t, frozenset()) | behind, key=_order)[: MOST_PLACES + 1])
+            reads[t] = frozenset(sorted(reads.get(t, frozenset()) | behind, key=_order)[: MAX_PLACES + 1])
     return frozenset(found)
 
 

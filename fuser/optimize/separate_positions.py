@@ -87,7 +87,12 @@ class _Separate:
 
     def _chain(self, t: Tensor) -> set[Tensor]:
         """A position and all that it is computed of."""
-        return {t}.union(*(self._chain(s) for s in tensor_inputs(self.positions[t])))
+        found, left = {t}, [t]
+        while left:
+            new = set(tensor_inputs(self.positions[left.pop()])) - found
+            found |= new
+            left.extend(new)
+        return found
 
     def _append(self, expr: Expr) -> None:
         self.exprs.append(expr)
