@@ -6,7 +6,7 @@ spelling of ops is ir/ops/cuda_spelling.py), names (names.py).
 
 The text includes nothing. 16-bit types, complex numbers and ops of several steps are device functions of this project,
 and only those that are used are written (device_functions.py, float_functions.py, complex_functions.py,
-random_functions.py, copy_functions.py, post_functions.py, acquire_functions.py, unaligned_functions.py).
+random_functions.py, division_functions.py, copy_functions.py, post_functions.py, acquire_functions.py, unaligned_functions.py).
 float_functions.py spells the float functions that would otherwise keep a 16-bit kernel from the speed of memory:
 `python -m benchmarks.instruction_count` shows the margin, and `tests/gpu` holds them to their bounds over all floats.
 Exponentials of Doubles come from a table in shared memory where a thread computes many (exponentials.py).

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
+from fuser.codegen.division_functions import DIVISION_FUNCTIONS
 from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.codegen.post_functions import POST_FUNCTIONS
@@ -325,6 +326,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **POST_FUNCTIONS,
     **COPY_FUNCTIONS,
     **{name: _clean(text) for name, text in RANDOM_FUNCTIONS.items()},
+    **{name: _clean(text) for name, text in DIVISION_FUNCTIONS.items()},
 }
 """Every device function and type by name: its text, overloads together."""
 

@@ -11,7 +11,16 @@ from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
 from fuser.codegen.values import ValueWriter
-from fuser.ir.kernel.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
+from fuser.ir.kernel.kernel import (
+    Buffer,
+    DivisorParameter,
+    ExtentParameter,
+    Kernel,
+    ScalarParameter,
+    TensorParameter,
+    VectorMove,
+    walk,
+)
 from fuser.ir.kernel.kernel_accesses import stmt_writes
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
@@ -37,6 +46,8 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
         match parameter:
             case ExtentParameter(symbol):
                 names.symbols.declare(symbol)
+            case DivisorParameter(divisor):
+                names.divisors[divisor] = names.fresh(f"divisor{len(names.divisors)}")
             case ScalarParameter(name, _):
                 names.scalars[name] = names.fresh(name)
             case _:

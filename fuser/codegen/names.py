@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fuser.errors import InternalError
-from fuser.ir.integers.integers import Symbol
+from fuser.ir.integers.integers import Int, Symbol
 from fuser.ir.kernel.kernel import SIZE_SYMBOLS, THREAD_SYMBOLS, Buffer
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.ops.op_table import POINTWISE
@@ -44,6 +44,7 @@ class Names:
         self.symbols = _SymbolNames(self)
         self.buffers = _BufferNames(self)
         self.scalars: dict[str, str] = {}
+        self.divisors: dict[Int, str] = {}
 
     def fresh(self, wanted: str) -> str:
         """An identifier like `wanted` that nothing else has."""

@@ -9,6 +9,7 @@ from fuser.codegen.device_functions import function_closure
 from fuser.codegen.names import Names
 from fuser.ir.kernel.kernel import (
     Buffer,
+    DivisorParameter,
     ExtentParameter,
     Kernel,
     Parameter,
@@ -65,6 +66,9 @@ def _parameter(parameter: Parameter, names: Names, written: set[Buffer], functio
             return f"{constant}{spelling.template}* {names.buffers[buffer]}"
         case ExtentParameter(symbol):
             return f"index_t {names.symbols[symbol]}"
+        case DivisorParameter(divisor):
+            functions["fuser_divisor"] = None
+            return f"fuser_divisor {names.divisors[divisor]}"
         case ScalarParameter(name, dtype):
             spelling = cuda_type(dtype)
             functions.update(dict.fromkeys(spelling.functions))

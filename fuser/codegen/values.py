@@ -7,7 +7,7 @@ expression, so that texts nest without regard to precedence.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from typing import NamedTuple, assert_never
 
@@ -77,7 +77,18 @@ class ValueWriter:
 
     def integer(self, expression: Int | Cond) -> str:
         """An index expression or condition, not parenthesised."""
-        return to_c(expression, self._symbol_name, unrolled=self.unrolled)
+        return self._index(expression, self.unrolled)
+
+    def _index(self, expression: Int | Cond, unrolled: Container[Symbol] = ()) -> str:
+        return to_c(expression, self._symbol_name, unrolled=unrolled, divide=self._divide)
+
+    def _divide(self, numerator: str, divisor: Int, is_quotient: bool) -> str | None:
+        name = self._names.divisors.get(divisor)
+        if name is None:
+            return None
+        function = "fuser_div" if is_quotient else "fuser_mod"
+        self.functions[function] = None
+        return f"{function}({numerator}, {name})"
 
     def type_name(self, dtype: DataType) -> str:
         """The C type that stores `dtype`."""
@@ -89,7 +100,7 @@ class ValueWriter:
     def element(self, buffer: Buffer, index: Int) -> str:
         """One element as an lvalue. A register array of one element is a plain variable."""
         name = self._names.buffers[buffer]
-        return name if is_scalar(buffer) else f"{name}[{to_c(index, self._symbol_name)}]"
+        return name if is_scalar(buffer) else f"{name}[{self._index(index)}]"
 
     def value(self, value: Value) -> str:
         """A value of its own dtype."""
@@ -105,7 +116,7 @@ class ValueWriter:
             case ScalarArgument(name, _):
                 return self._names.scalars[name]
             case IndexValue(expression, dtype):
-                text = f"({to_c(expression, self._symbol_name)})"
+                text = f"({self._index(expression)})"
                 # Narrowing is explicit, and so is widening: int arithmetic inside, the wider type outside.
                 return text if dtype in self._index_dtypes else f"({self.type_name(dtype)}){text}"
             case RandomValue():

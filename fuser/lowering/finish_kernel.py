@@ -1,8 +1,8 @@
 """Put the kernel together: parameters, launch plan, shared memory.
 
 After: a `Kernel` whose plan computes grid, block, shared memory and workspaces from the extents of the arguments. The
-parameters are the tensors used, workspaces, semaphores, the extents and strides that the body mentions, and the scalars it
-reads.
+parameters are the tensors used, workspaces, semaphores, the extents and strides that the body mentions, divisors made of them,
+and the scalars it reads.
 
 Stands last: only now is it known what the body mentions.
 """
@@ -10,12 +10,12 @@ Stands last: only now is it known what the body mentions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from fuser.errors import SchedulingError
 from fuser.ir.facts import LoopBound
 from fuser.ir.fusion.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
-from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, select
+from fuser.ir.integers.integers import ONE, ZERO, Cond, FloorDiv, Int, Mod, Symbol, parts_of, select
 from fuser.ir.integers.proofs import Claim, ProofLog
 from fuser.ir.kernel.extent_steps import extent_steps
 from fuser.ir.kernel.kernel import (
@@ -23,6 +23,7 @@ from fuser.ir.kernel.kernel import (
     AtomicAdd,
     Buffer,
     ClusterArrive,
+    DivisorParameter,
     ExtentParameter,
     If,
     Kernel,
@@ -93,6 +94,8 @@ def finish_kernel(
     sources = _symbol_sources(context, arguments)
     mentioned = _mentioned_symbols(body).union(*(offset.symbols for offset in layout.offsets.values()))
     parameters += [ExtentParameter(s) for s in sorted(mentioned, key=lambda s: s.name) if s.name in sources]
+    if context.index_bits == 32:
+        parameters += [DivisorParameter(d) for d in divisors_of(body, sources)]
     parameters += [ScalarParameter(n, d) for n, d in lowered.scalars.items()]
     grid = tuple(context.sizes.get(p, ONE) for p in GRID_TYPES)
     block = tuple(context.sizes.get(p, ONE) for p in (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z))
@@ -254,6 +257,32 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
         if (made := defined_symbol(stmt)) is not None:
             defined.add(made)
     return used - defined
+
+
+def divisors_of(body: tuple[Stmt, ...], known: Container[str]) -> list[Int]:
+    """Divisors over the symbols named in `known` of which a launch divides by each more than once: what threads divide."""
+    expressions: list[Int | Cond] = []
+    for stmt in walk(body):
+        expressions += stmt_integers(stmt)
+        if isinstance(stmt, If):
+            expressions.append(stmt.condition)
+
+    def is_known(e: Int) -> bool:
+        return all(s.name in known for s in e.symbols)
+
+    found: set[Int] = set()
+    seen: set[Int | Cond] = set()
+    while expressions:
+        e = expressions.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, (FloorDiv, Mod)) and not e.divisor.is_const and is_known(e.divisor) and not is_known(e):
+            found.add(e.divisor)
+        if not isinstance(e, Symbol):
+            # A symbol names what it is below, which nothing computes.
+            expressions += (p for p in parts_of(e)[1] if isinstance(p, (Int, Cond)))
+    return sorted(found, key=lambda d: d.order)
 
 
 def scalar_steps(

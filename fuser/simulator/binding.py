@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser.errors import InternalError, LaunchError
 from fuser.ir.integers.integers import Int, Symbol
-from fuser.ir.kernel.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
+from fuser.ir.kernel.kernel import SIZE_SYMBOLS, Buffer, DivisorParameter, ExtentParameter, Kernel, ScalarParameter
 from fuser.ir.ops.enums import ParallelType
 from fuser.records import record
 from fuser.runtime.launch import ArgumentValue, Launch
@@ -182,6 +182,7 @@ def bind_arguments(
         SIZE_SYMBOLS[axis]: size for axis, size in zip(axes, (*launch.grid, *launch.block), strict=True)
     }
     pointers: list[tuple[Buffer, int]] = []
+    divisors: list[tuple[Int, int]] = []
     for parameter, value in zip(kernel.parameters, arguments, strict=True):
         if isinstance(parameter, ScalarParameter):
             continue
@@ -193,8 +194,13 @@ def bind_arguments(
             if kernel.index_bits == 32 and not -(2**31) <= value < 2**31:
                 message = f"{parameter.symbol.name} is {value}, the kernel has 32-bit indices"
                 raise SimulatorError(Kind.index_overflow, message)
+        elif isinstance(parameter, DivisorParameter):
+            divisors.append((parameter.divisor, value))
         else:
             pointers.append((parameter.buffer, value))
+    for divisor, value in divisors:
+        if divisor.evaluate(values) != value:
+            raise SimulatorError(Kind.symbol_range, f"{divisor} is {divisor.evaluate(values)}, the launch says {value}")
     buffers = {buffer: _bind_pointer(buffer, address, values, memory) for buffer, address in pointers}
     offsets = _shared_offsets(kernel, program, values, launch)
     initialised = frozenset(buffer for buffer, bound in buffers.items() if _is_initialised(buffer, bound))

@@ -33,6 +33,7 @@ from fuser.ir.kernel.kernel import (
     ClusterArrive,
     ClusterWait,
     Comment,
+    DivisorParameter,
     ExchangeInit,
     ExchangeWait,
     ExtentParameter,
@@ -160,7 +161,7 @@ class _Compiler:
         for parameter in kernel.parameters:
             if isinstance(parameter, ExtentParameter):
                 self._input(parameter.symbol)
-            elif not isinstance(parameter, ScalarParameter):
+            elif not isinstance(parameter, (DivisorParameter, ScalarParameter)):
                 self._buffer(parameter.buffer)
                 self.scope.buffers.add(parameter.buffer)
         for symbol in (*SIZE_SYMBOLS.values(), *THREAD_SYMBOLS.values()):

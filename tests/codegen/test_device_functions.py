@@ -20,6 +20,7 @@ import pytest
 from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
+from fuser.codegen.division_functions import DIVISION_FUNCTIONS
 from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
@@ -158,9 +159,10 @@ def test_every_device_function_is_used():
             used.update(cuda_type(dtype).functions)
     emitted = "\n".join(function_closure(used))
     # Random numbers and moves are no rows of the op table, nor what stands in for exponentials: test_random_functions.py,
-    # test_exponentials.py and kernels have them. Numbers of elements are no divisors of its own.
+    # test_exponentials.py, test_division_functions.py and kernels have them. Numbers of elements are no divisors of its own.
     assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS) - {
         "fuser_divide_by_count",
+        *DIVISION_FUNCTIONS,
         *EXPONENTIALS,
         *RANDOM_FUNCTIONS,
         *COPY_FUNCTIONS,

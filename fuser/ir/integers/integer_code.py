@@ -34,10 +34,17 @@ if TYPE_CHECKING:
 class _CPrinter(Printer):
     """C text for signed integers; division rounds towards minus infinity whatever the sign of the numerator."""
 
-    def __init__(self, names: Callable[[Symbol], str], suffix: str, unrolled: Container[Symbol] = ()) -> None:
+    def __init__(
+        self,
+        names: Callable[[Symbol], str],
+        suffix: str,
+        unrolled: Container[Symbol] = (),
+        divide: Callable[[str, Int, bool], str | None] | None = None,
+    ) -> None:
         self.names = names
         self.suffix = suffix
         self.unrolled = unrolled
+        self.divide = divide
 
     def name(self, symbol: Symbol) -> str:
         return self.names(symbol)
@@ -64,15 +71,20 @@ class _CPrinter(Printer):
     def quotient(self, numerator: Int, divisor: Int) -> tuple[str, int]:
         x, d = self.operand(numerator), self.operand(divisor)
         if has_plain_division(numerator, divisor):
-            return f"{x} / {d}", DIVISION_LEVEL
+            call = self.call_of_division(numerator, divisor, is_quotient=True)
+            return (f"{x} / {d}", DIVISION_LEVEL) if call is None else (call, ATOM_LEVEL)
         # C rounds towards zero: one less where a remainder is left of a negative numerator.
         return f"{x} / {d} - ({x} % {d} < 0)", SUM_LEVEL
 
     def remainder(self, numerator: Int, divisor: Int) -> tuple[str, int]:
         x, d = self.operand(numerator), self.operand(divisor)
         if has_plain_division(numerator, divisor):
-            return f"{x} % {d}", DIVISION_LEVEL
+            call = self.call_of_division(numerator, divisor, is_quotient=False)
+            return (f"{x} % {d}", DIVISION_LEVEL) if call is None else (call, ATOM_LEVEL)
         return f"({x} % {d} + {d}) % {d}", DIVISION_LEVEL
+
+    def call_of_division(self, numerator: Int, divisor: Int, *, is_quotient: bool) -> str | None:
+        return None if self.divide is None else self.divide(self.expression(numerator), divisor, is_quotient)
 
     def extremum(self, name: str, arguments: Sequence[Int]) -> tuple[str, int]:
         # Ternaries: a call of min() is ambiguous in CUDA when the types of the arguments differ.
@@ -97,15 +109,17 @@ def to_c(
     names: Callable[[Symbol], str] | None = None,
     suffix: str = "",
     unrolled: Container[Symbol] = (),
+    divide: Callable[[str, Int, bool], str | None] | None = None,
 ) -> str:
     """C text of an expression or condition over signed integers.
 
     `names` gives the C name of a symbol (its own name by default), `suffix` follows every literal ("LL"). `unrolled` are
     counters that become numbers when their loops are unrolled. Divisions of
-    a numerator that is not proved nonnegative get a form that still rounds towards minus infinity. The text is not
-    parenthesised as a whole.
+    a numerator that is not proved nonnegative get a form that still rounds towards minus infinity. Of others, `divide` is asked
+    for a call that computes them: by the numerator's text, the divisor, and whether it is the quotient or the remainder. The
+    text is not parenthesised as a whole.
     """
-    printer = _CPrinter(names or (lambda s: s.name), suffix, unrolled)
+    printer = _CPrinter(names or (lambda s: s.name), suffix, unrolled, divide)
     return printer.expression(expression) if isinstance(expression, Int) else printer.condition(expression)
 
 

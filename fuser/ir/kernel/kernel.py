@@ -6,6 +6,7 @@ Grammar
                | WorkspaceParameter(buffer)               scratch in device memory, supplied by the launch
                | SemaphoreParameter(buffer)               zeroed Int32 counters, left zero by the kernel
                | ExtentParameter(symbol)                  an extent or stride, of the index type
+               | DivisorParameter(divisor)                what codegen divides by it with: a factor and a shift
                | ScalarParameter(name, dtype)             a user scalar or a rank-0 host tensor, by value
     buffer    := Buffer(name, dtype, memory, size)        register array, shared array, or device memory
     stmt      := Comment(text)
@@ -131,6 +132,7 @@ __all__ = [
     "ClusterArrive",
     "ClusterWait",
     "Comment",
+    "DivisorParameter",
     "ExchangeInit",
     "ExchangeWait",
     "ExtentParameter",
@@ -208,6 +210,17 @@ class ExtentParameter:
 
 
 @record(eq=False)
+class DivisorParameter:
+    """An expression over extents and strides by which the body divides: the host works out by what to multiply instead.
+
+    Statements still say `x // divisor` and `x % divisor`. The divisor is at least 1 in a launch that has blocks, the numerators
+    are proved nonnegative, and the kernel has 32-bit indices.
+    """
+
+    divisor: Int
+
+
+@record(eq=False)
 class ScalarParameter:
     """A scalar by value; `name` is evaluated by the launch plan."""
 
@@ -215,7 +228,9 @@ class ScalarParameter:
     dtype: DataType
 
 
-Parameter = TensorParameter | WorkspaceParameter | SemaphoreParameter | ExtentParameter | ScalarParameter
+Parameter = (
+    TensorParameter | WorkspaceParameter | SemaphoreParameter | ExtentParameter | DivisorParameter | ScalarParameter
+)
 
 # Upper bounds of the hardware; the bound of the launch at hand is the plan's.
 _LIMITS = {

@@ -25,6 +25,7 @@ from fuser.ir.kernel.kernel import (
     ClusterArrive,
     ClusterWait,
     Comment,
+    DivisorParameter,
     ExchangeInit,
     ExchangeWait,
     ExtentParameter,
@@ -251,6 +252,8 @@ def _parameter(parameter: Parameter) -> str:
             return f"{_declaration(buffer)}, semaphores"
         case ExtentParameter(symbol):
             return f"{symbol}, extent"
+        case DivisorParameter(divisor):
+            return f"{divisor}, divisor"
         case ScalarParameter(name, dtype):
             return f"{name}: {dtype.name}, scalar"
         case _:

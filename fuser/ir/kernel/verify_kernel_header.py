@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fuser.ir.integers.integers import Int
 from fuser.ir.kernel.kernel import (
     Buffer,
+    DivisorParameter,
     ExtentParameter,
     ScalarParameter,
     SemaphoreParameter,
@@ -37,6 +39,7 @@ class HeaderRules(ValueRules):
                 self.findings.append(
                     f"the launch plan computes {size} from {', '.join(unbound)}, which it does not bind"
                 )
+        divisors: set[Int] = set()
         supplied = set(plan.scalar_arguments) | {step.name for step in plan.scalars}
         for parameter in kernel.parameters:
             match parameter:
@@ -64,6 +67,14 @@ class HeaderRules(ValueRules):
                     if symbol not in bound:
                         self.findings.append(f"extent {symbol.name} is not bound by the launch plan")
                     self.symbols.add(symbol)
+                case DivisorParameter(divisor):
+                    if kernel.index_bits != 32:
+                        self.findings.append(f"{divisor} is a divisor of {kernel.index_bits}-bit indices")
+                    if divisor in divisors:
+                        self.findings.append(f"divisor {divisor} is a parameter twice")
+                    if divisor.is_const or divisor.symbols - bound:
+                        self.findings.append(f"divisor {divisor} is not computed by the launch plan")
+                    divisors.add(divisor)
                 case ScalarParameter(name, dtype):
                     if name in self.scalars:
                         self.findings.append(f"scalar {name} is a parameter twice")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from fuser.errors import InternalError, LaunchError, LaunchTypeError, LaunchValueError
 from fuser.ir.kernel.kernel import (
+    DivisorParameter,
     ExtentParameter,
     Parameter,
     ScalarParameter,
@@ -200,6 +201,8 @@ def _cell_type(
             name = f"int{index_bits}"
             code, alignment = _FORMATS[name]
             return str(parameter.symbol), name, code, alignment, None
+        case DivisorParameter():
+            return str(parameter.divisor), "divisor", "iIi", 4, _divisor
         case ScalarParameter():
             return parameter.name, *_scalar_cell(_name_of(parameter.dtype))
         case RawParameter():
@@ -247,6 +250,17 @@ def _parts(value: PackedValue) -> tuple[int | float | bytes, ...]:
         raise TypeError("bytes are no number")
     number = complex(value)
     return number.real, number.imag
+
+
+def _divisor(value: PackedValue) -> tuple[int, int, int]:
+    """A divisor of 31 bits as `fuser_divisor` (codegen/division_functions.py), which also says why this is exact."""
+    if not isinstance(value, int):
+        raise TypeError("expected an integer")
+    if value <= 0:
+        # An extent of an empty tensor: no block runs.
+        return value, 0, 0
+    shift = (value - 1).bit_length()
+    return value, -(-(1 << 31 + shift) // value), shift
 
 
 def _exact_bytes(value: PackedValue, size: int) -> tuple[int | float | bytes, ...]:

@@ -38,6 +38,7 @@ from fuser.ir.facts import (
 )
 from fuser.ir.integers.integers import Int, compile_function
 from fuser.ir.kernel.kernel import (
+    DivisorParameter,
     ExtentParameter,
     ScalarParameter,
     SemaphoreParameter,
@@ -93,7 +94,7 @@ class ParameterValues(NamedTuple):
 class _Places(NamedTuple):
     """Which parameters of a kernel get what, for all launches; as ParameterValues, and
 
-    extents    (position, symbol)
+    extents    (position, expression)
     numbers    (position, name, dtype) of all scalars, those that the host computes among them
     """
 
@@ -122,6 +123,8 @@ def _places_of(parameters: Sequence[object], plan: LaunchPlan) -> _Places:
                 semaphores.append(position)
             case ExtentParameter(symbol):
                 extents.append((position, symbol))
+            case DivisorParameter(divisor):
+                extents.append((position, divisor))
             case ScalarParameter(name, dtype):
                 numbers.append((position, name, dtype))
             case _:
@@ -167,6 +170,8 @@ class PlanEvaluation:
         for parameter in self.parameters:
             if isinstance(parameter, ExtentParameter):
                 found[parameter.symbol] = None
+            elif isinstance(parameter, DivisorParameter):
+                found[parameter.divisor] = None
         for fact in self._facts:
             if isinstance(fact, LoopBound):
                 found.update(dict.fromkeys(fact.products))
@@ -276,8 +281,8 @@ class PlanEvaluation:
         """What the kernel's parameters get. Numbers that follow from sizes are in the template."""
         places = self._places
         template: list[Scalar] = [0] * len(self.parameters)
-        for position, symbol in places.extents:
-            template[position] = values.expressions[symbol]
+        for position, expression in places.extents:
+            template[position] = values.expressions[expression]
         for position, name, dtype in places.numbers:
             template[position] = scalar_as(values.scalars[name], dtype, name)
         return ParameterValues(tuple(template), places.pointers, places.workspaces, places.semaphores, places.scalars)

@@ -15,6 +15,7 @@ from fuser.ir.kernel.kernel import (
     BlockBarrier,
     Buffer,
     Cast,
+    DivisorParameter,
     ExtentParameter,
     Fence,
     For,
@@ -441,6 +442,12 @@ def test_parameters() -> None:
     extent = ExtentParameter(symbol("m", 0, 9))
     assert "extent m is not bound by the launch plan" in said(extent)
     assert "extent n is a parameter twice" in said(*k.parameters, *k.parameters[2:3])
+    divisor = DivisorParameter(2 * N + 1)
+    verify_kernel(replace(k, parameters=(*k.parameters, divisor)), is_final=True)
+    assert "divisor 2*n + 1 is a parameter twice" in said(*k.parameters, divisor, DivisorParameter(2 * N + 1))
+    assert "divisor m is not computed by the launch plan" in said(*k.parameters, DivisorParameter(symbol("m", 0, 9)))
+    wide = replace(k, parameters=(*k.parameters, divisor), index_bits=64)
+    assert "2*n + 1 is a divisor of 64-bit indices" in message(wide)
     assert "scalar s9 is not supplied by the launch plan" in said(ScalarParameter("s9", FLOAT))
     assert "scalar s0 is a parameter twice" in said(*k.parameters, ScalarParameter("s0", FLOAT))
     unbound = replace(k, plan=replace(plan, grid=(symbol("m", 0, 9), const(1), const(1))))

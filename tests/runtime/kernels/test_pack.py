@@ -9,6 +9,7 @@ from fuser.errors import LaunchTypeError, LaunchValueError
 from fuser.ir.integers.integers import symbol
 from fuser.ir.kernel.kernel import (
     Buffer,
+    DivisorParameter,
     ExtentParameter,
     Parameter,
     ScalarParameter,
@@ -43,6 +44,18 @@ def test_pointers_and_extents() -> None:
     ]
     assert packed(parameters, [2**63 + 1, -5, 16, 32]) == struct.pack("<Qi4xQQ", 2**63 + 1, -5, 16, 32)
     assert packed(parameters, [1, 2**40, 16, 32], index_bits=64) == struct.pack("<QqQQ", 1, 2**40, 16, 32)
+
+
+def test_a_divisor_is_packed_with_what_to_multiply_by() -> None:
+    parameters: list[Parameter] = [ExtentParameter(symbol("n", 0)), DivisorParameter(symbol("d", 0))]
+    assert packed(parameters, [9, 1]) == struct.pack("<iiIi", 9, 1, 2**31, 0)
+    assert packed(parameters, [9, 7]) == struct.pack("<iiIi", 9, 7, -(-(2**34) // 7), 3)
+    # An extent of an empty tensor, with which nothing runs.
+    assert packed(parameters, [0, 0]) == struct.pack("<iiIi", 0, 0, 0, 0)
+    with pytest.raises(
+        LaunchValueError, match=r"argument 1 \(d\) of kernel k: 2147483648 is out of the range of divisor"
+    ):
+        packed(parameters, [9, 2**31])
 
 
 SCALARS = [
