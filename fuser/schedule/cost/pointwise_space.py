@@ -172,7 +172,6 @@ class PointwiseSpace:
         read, written = self.moved(streams, lengths)
         return PointwiseProblem(
             lengths=tuple(lengths),
-            constants=tuple(all(e.is_const for g in part for e in extents[g]) for part in parts),
             vectors=tuple(vectors),
             streams=streams,
             read=read,

@@ -25,8 +25,8 @@ ACCESS, UNALIGNED = 3.3, 11.0
 """For an access; further ones for one that begins anywhere."""
 OPERATION = 0.45
 """For each that `op_instructions` counts: those are of the longest way through an op."""
-DIVISION, OF_CONSTANT = 22.0, 6.0
-"""Instructions that find the index of a merged dim, and where its extent is a constant."""
+DIVISION = 6.0
+"""Instructions that find the index of a merged dim."""
 BLOCK_CYCLES = 700.0
 """From a block's start to its first load, and from its last store to the start of the next block in its place."""
 STORED = 1.75
@@ -77,7 +77,6 @@ class PointwiseProblem(NamedTuple):
     """What is the same for all mappings of a pointwise segment.
 
     lengths        indices of each part
-    constants      parts whose extents the code knows
     vectors        elements of a thread along the last part, to choose from
     streams        arguments
     read, written  bytes of device memory, once each
@@ -89,7 +88,6 @@ class PointwiseProblem(NamedTuple):
     """
 
     lengths: tuple[int, ...]
-    constants: tuple[bool, ...]
     vectors: tuple[int, ...]
     streams: tuple[AccessPattern, ...]
     read: int
@@ -217,7 +215,7 @@ class LoopNest:
         self.last = loops[-1][-1]
         self.counts = loop_counts(work, vector, loops)
         self.accesses = [self._access(s, count) for s, count in Counter(work.streams).items()]
-        self._divisions = sum(OF_CONSTANT if work.constants[p] else DIVISION for loop in loops for p in loop[1:])
+        self._divisions = DIVISION * sum(len(loop) - 1 for loop in loops)
         self._threads: dict[tuple[int, int, bool], _ThreadWork] = {}
         self._lines: dict[tuple[int, int, tuple[int, ...]], float] = {}
         self._pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}

@@ -60,7 +60,6 @@ def random_work(chance: random.Random) -> PointwiseProblem:
     total = int(np.prod(lengths))
     return PointwiseProblem(
         lengths=tuple(lengths),
-        constants=tuple(chance.random() < 0.3 for _ in range(count)),
         vectors=(8, 4, 2, 1),
         streams=tuple(streams),
         read=total * streams[0].itemsize,
