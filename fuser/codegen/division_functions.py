@@ -1,7 +1,7 @@
 """Device functions for division by what only a launch knows: a product and a shift, for about 20 instructions of a division.
 
-Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994. With s = ceil(log2(d)) and the
-multiplier m = ceil(2**(31 + s) / d), which 32 bits hold, x*m / 2**(31 + s) is at least x / d, and more by less than 1 / d for an
+Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994. With s = ceil(log2(d)), the
+multiplier m = ceil(2**(31 + s) / d) fits 32 bits, and x*m / 2**(31 + s) is at least x / d, and more by less than 1 / d for an
 x below 2**31: rounded down, the quotient is the same. The host finds m and s (`runtime/kernels/pack.py`). x is doubled, so that
 the upper half of the 64-bit product is shifted by s alone, 0 included.
 """

@@ -27,7 +27,7 @@ NUMBERS: dict[str, dict[str, str]] = {
         "instructions": "TURNED",
     },
     "cost/pointwise_work.py": {
-        "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION OF_CONSTANT",
+        "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION",
         "cycles": "BLOCK_CYCLES STORED",
         "share": "MISSED AGAIN HELD EDGES EVEN_EDGES ITERATED",
     },

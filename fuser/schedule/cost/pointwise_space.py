@@ -166,7 +166,6 @@ class PointwiseSpace:
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             lengths[-1] += max(vectors) - 1
         is_aligned = isinstance(access, Aligned)
-        extents = self.widths.extents
         lengths = [_length(n, is_last=p == last) for p, n in enumerate(lengths)]
         streams = self.streams(widths, parts, is_aligned=is_aligned)
         read, written = self.moved(streams, lengths)

@@ -144,7 +144,7 @@ def waits(device: DeviceInfo) -> int:
     lengths = (1 << 15, 1 << 11)
     streams = (dense(lengths, (0, 1), 2), dense(lengths, (1,), 2), dense(lengths, (0, 1), 2, is_stored=True))
     total = lengths[0] * lengths[1] * 2
-    work = PointwiseProblem(lengths, (False, False), (8,), streams, total, total, ((3, 2),), 256)
+    work = PointwiseProblem(lengths, (8,), streams, total, total, ((3, 2),), 256)
     return ranked_pointwise(work, device)[0][1].unroll
 
 
@@ -161,7 +161,7 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
     lengths = (8192, 12, 64)
     streams = (dense(lengths, (0, 1, 2), 2), dense(lengths, (0,), 8), dense(lengths, (0, 1, 2), 2, is_stored=True))
     total = 8192 * 12 * 64 * 2
-    work = PointwiseProblem(lengths, (False,) * 3, (8, 4), streams, total, total, ((7, 10), (5, 300)), 256)
+    work = PointwiseProblem(lengths, (8, 4), streams, total, total, ((7, 10), (5, 300)), 256)
     m = ranked_pointwise(work, H200)[0][1]
     assert m.iterated == (1,)
     assert m.unroll >= 4
