@@ -1548,3 +1548,23 @@ def test_rows_of_a_reshaped_pad_beside_a_mask(monkeypatch: pytest.MonkeyPatch) -
 
     (found,) = run(define, [np.zeros(1, np.bool_)], monkeypatch)
     np.testing.assert_array_equal(found, [[False, True], [False, True], [False, False], [False, True]])
+
+
+def test_a_tensor_of_which_only_the_size_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The softmax has columns as another output's tensor has rows: its kernel does not compute that tensor."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, 1], [False, None], DataType.Float)
+        rows = o.floor(x)
+        count = o.size(rows, 0)
+        table = o.set(o.expand(x, [-1, count]))
+        exps = o.exp(o.sub(table, o.max(table, [0, 1], True)))
+        fd.add_output(o.div(exps, o.sum(exps, [0, 1], True)))
+        fd.add_output(o.slice(rows, [0, 0], [o.minimum(9, count), 1], [1, 1], True))
+
+    array = 4 * RNG.random((2, 1)).astype("f4")
+    softmax, first = run(define, [array], monkeypatch)
+    exps = np.exp(np.broadcast_to(array, (2, 2)).astype("f8"))
+    np.testing.assert_allclose(softmax, exps / exps.sum(), rtol=1e-5)
+    np.testing.assert_array_equal(first, np.floor(array)[:9])

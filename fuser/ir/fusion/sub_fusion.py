@@ -1,8 +1,8 @@
-"""`sub_fusion`: some exprs of a fusion as a fusion of their own."""
+"""`sub_fusion`: some exprs of a fusion as a fusion of their own. `exprs_for`: which exprs some tensors take."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
@@ -18,6 +18,7 @@ from fuser.ir.fusion.fusion import (
     expr_inputs,
     extent_operands,
     map_expr,
+    tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.fusion.live_order import exprs_below
@@ -28,6 +29,20 @@ from fuser.ir.ops.dtypes import DataType
 def tensor_expr(expr: object) -> bool:
     """Whether an expr is computed by kernels."""
     return not isinstance(expr, (ScalarOp, ExtentOp))
+
+
+def exprs_for(fusion: Fusion, wanted: Iterable[Tensor], made: Collection[Tensor] = ()) -> list[TensorExpr]:
+    """Exprs that compute some tensors from inputs and from those that are made, in order.
+
+    A tensor of which only the size is asked is not computed: its extents are known from those of others.
+    """
+    needed = set(wanted)
+    found: list[TensorExpr] = []
+    for e in reversed(fusion.tensor_exprs):
+        if any(t in needed and t not in made for t in tensor_outputs(e)):
+            found.append(e)
+            needed.update(tensor_inputs(e))
+    return found[::-1]
 
 
 def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tuple[Symbol, ...]]:

@@ -7,8 +7,6 @@ it is computed from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fuser.ir.fusion.fusion import (
     Fusion,
     Pointwise,
@@ -20,6 +18,7 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.live_order import exprs_below
+from fuser.ir.fusion.sub_fusion import exprs_for
 from fuser.ir.fusion.views import ViewExpr
 
 
@@ -42,7 +41,7 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
         kinds.setdefault(frozenset(_reduced(graph, e) for e in found), []).append(t)
     if len(kinds) < 2:
         return []
-    lots = [_tensor_exprs(fusion, outputs) for outputs in kinds.values()]
+    lots = [exprs_for(fusion, outputs) for outputs in kinds.values()]
     several = _in_several(lots)
     if not all(isinstance(e, (Pointwise, ViewExpr)) for e in several):
         return []
@@ -58,11 +57,6 @@ def _space(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
 def _reduced(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
     groups = (graph.group(d) for d in tensor_outputs(expr)[0].logical if d.is_reduction)
     return frozenset(g for g in groups if not g.is_broadcast)
-
-
-def _tensor_exprs(fusion: Fusion, outputs: Iterable[Tensor]) -> list[TensorExpr]:
-    needed = set(exprs_below(outputs, fusion.definitions))
-    return [e for e in fusion.tensor_exprs if e in needed]
 
 
 def _in_several(lots: list[list[TensorExpr]]) -> set[TensorExpr]:

@@ -45,7 +45,7 @@ from fuser.ir.fusion.fusion import (
     tensor_outputs,
 )
 from fuser.ir.fusion.iteration_graph import Group
-from fuser.ir.fusion.sub_fusion import sub_fusion, tensor_expr
+from fuser.ir.fusion.sub_fusion import exprs_for, sub_fusion, tensor_expr
 from fuser.ir.integers.integers import Symbol
 from fuser.schedule.analysis.input_reads import is_displaced
 
@@ -278,17 +278,6 @@ def ranks(fusion: Fusion) -> dict[Tensor, int]:
     read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
     tensors = dict.fromkeys((*fusion.tensors, *read))
     return {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
-
-
-def exprs_for(fusion: Fusion, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
-    """Exprs that tensors need beside those that are made, in order."""
-    needed = set(wanted)
-    found: list[TensorExpr] = []
-    for e in reversed(fusion.tensor_exprs):
-        if any(t in needed and t not in made for t in tensor_outputs(e)):
-            found.append(e)
-            needed.update(tensor_inputs(e))
-    return found[::-1]
 
 
 def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:

@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
-from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
+from fuser.ir.fusion.sub_fusion import exprs_for
+from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, extract_part, ranks
 from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment
 
 
