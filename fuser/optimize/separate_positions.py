@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
     Broadcast,
+    Cat,
     Expr,
     ExtentOp,
     Full,
@@ -29,6 +30,7 @@ from fuser.ir.fusion.fusion import (
     IterDomain,
     Permute,
     Pointwise,
+    Resize,
     ScalarOp,
     Squeeze,
     Tensor,
@@ -50,8 +52,9 @@ class _Separate:
         self.fusion = fusion
         self.number = next_number(fusion)
         self.exprs: list[Expr] = []
-        # The exprs so far of tensors that are computed of no tensor.
+        # The exprs so far of tensors that are computed of no tensor but such as have a single element.
         self.positions: dict[Tensor, TensorExpr] = {}
+        self.single = {t for t in fusion.input_tensors if all(d.is_broadcast for d in t.visible)}
         graph = fusion.resolved_dims
         self.group = graph.group
         self.twice = {g for t in fusion.tensors for g, n in Counter(map(graph.group, t.visible)).items() if n > 1}
@@ -91,7 +94,7 @@ class _Separate:
         while left:
             new = set(tensor_inputs(self.positions[left.pop()])) - found
             found |= new
-            left.extend(new)
+            left.extend(new - self.single)
         return found
 
     def _append(self, expr: Expr) -> None:
@@ -102,15 +105,15 @@ class _Separate:
             self.positions |= dict.fromkeys(tensor_outputs(expr), expr)
 
     def _is_position(self, expr: TensorExpr) -> bool:
-        is_cheap = isinstance(expr, (Iota, Full, Pointwise, Broadcast, Squeeze, Permute))
+        is_cheap = isinstance(expr, (Iota, Full, Pointwise, Broadcast, Squeeze, Permute, Resize, Cat))
         is_end = isinstance(expr, Pointwise) and expr.op == "segment_set"
-        return is_cheap and not is_end and self.positions.keys() >= set(tensor_inputs(expr))
+        return is_cheap and not is_end and self.positions.keys() >= set(tensor_inputs(expr)) - self.single
 
     def _again(self, t: Tensor, done: dict[Tensor, Tensor]) -> Tensor:
         """Another tensor of the same values."""
         if t not in done:
             expr = self.positions[t]
-            operands = {s: self._again(s, done) for s in tensor_inputs(expr)}
+            operands = {s: self._again(s, done) for s in tensor_inputs(expr) if s not in self.single}
             name = f"t{self.number}"
             self.number += 1
             dims = tuple(IterDomain(f"{name}.{i}", d.extent, d.kind, d.expanded) for i, d in enumerate(t.logical))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,24 @@ def test_rows_and_columns_of_a_square_are_one_kernel(name: str) -> None:
     x = np.random.default_rng(0).standard_normal((7, 7)).astype(np.float32)
     (y,) = fd.execute([x], device="simulator")
     np.testing.assert_array_equal(y, evaluate_fusion(fusion_of(fd), [x])[0])
+
+
+def test_a_table_of_positions_is_not_stored_at_the_size_of_the_result() -> None:
+    """Sines and cosines of rows beside those of columns: what is handed on is at most a row's offset."""
+    with FusionDefinition() as fd:
+        o, offset = fd.ops, fd.define_tensor([1], True, Float)
+        at, scales = o.add(o.cast(o.iota(5), Float), offset), o.cast(o.iota(4), Float)
+        angles = o.mul(o.broadcast(at, [False, True]), o.broadcast(scales, [True, False]))
+        table = o.cat([o.sin(angles), o.cos(angles)], 1)
+        parts = [o.expand(o.broadcast(table, [k == 0, k == 1, False]), [5, 5, 8]) for k in range(2)]
+        fd.add_output(o.reshape(o.cat(parts, 2), [25, 16]))
+    segments = segment_fusion(optimize_fusion(fusion_of(fd), lambda name, text: None)).segments
+    stored = [t for s in segments[:-1] for t in s.fusion.output_tensors if len(t.visible) < 3]
+    assert all(math.prod(d.extent.value for d in t.visible) <= 5 for t in stored)
+    assert sum(s.has_kernel for s in segments) == len(stored) + 1
+    x = np.array([0.5], np.float32)
+    (y,) = fd.execute([x], device="simulator")
+    np.testing.assert_allclose(y, evaluate_fusion(fusion_of(fd), [x])[0], atol=1e-5)
 
 
 def test_what_is_broadcast_one_way_is_made_once() -> None:
