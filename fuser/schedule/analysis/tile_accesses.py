@@ -130,9 +130,10 @@ def _access(
 ) -> tuple[str, int]:
     """How the tile of a thread lies in an argument, and elements of an access."""
     along = a.stride(run[-1])
-    if is_displaced_in_tile(sized.graph, a, inner_tile.inner):
-        return "", 1
     run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.apart.get(a.name, (0, ()))[1]
+    is_across = along == 1 and run_of_cell is None
+    if not is_across and is_displaced_in_tile(sized.graph, a, inner_tile.inner):
+        return "", 1
     if run_of_cell is not None:
         lie, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
     elif along == 1:

@@ -136,7 +136,8 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     graph = resolving_graph(segment)
     groups = dim_groups(graph, reference_reduction(segment, graph))
     solid = [g for g in groups if inputs.evaluate(g.extent) != 1]
-    if _is_combined(arguments_of(graph, segment, inputs), segment, solid):
+    arguments = arguments_of(graph, segment, inputs)
+    if _is_combined(arguments, segment, solid):
         return True
     loops = found.loops
     reads = {r.name for r in input_reads(segment)}
@@ -144,7 +145,8 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
     has_stages = len(set(stage_levels(empty_schedule(segment)).values())) > 1
     looks_up = any(r.lookups for r in input_reads(segment))
-    return width > vector or (width == vector and (has_runs or has_stages or looks_up))
+    is_elsewhere = not _reads_runs(arguments, segment, reduced_groups(graph, reference_reduction(segment, graph)))
+    return width > vector or (width == vector and (has_runs or has_stages or looks_up or is_elsewhere))
 
 
 def propose_by_thread(
@@ -172,7 +174,7 @@ def propose_by_thread(
     if is_combined:
         largest = max((a for a in arguments if a.tensor in segment.output_tensors), key=lambda a: a.nbytes)
         kept.sort(key=lambda d: (sizes[groups[d]] == 1, largest.stride(groups[d])), reverse=True)
-    elif _is_one_row(whole, reduced):
+    elif _is_one_row(whole, reduced) and _reads_runs(arguments, segment, reduced):
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
     cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
@@ -204,6 +206,12 @@ def _is_combined(arguments: Sequence[Argument], segment: Fusion, order: Sequence
     """Whether no input has all of some dims: each is read many times, from the cache, and results are what memory moves."""
     reads = [a for a in arguments if a.tensor in segment.input_tensors]
     return not any(a.displaced is not None or all(map(a.stride, order)) for a in reads)
+
+
+def _reads_runs(arguments: Sequence[Argument], segment: Fusion, reduced: frozenset[Group]) -> bool:
+    """Whether an input has what is reduced where its dims say, which threads that share it read as vectors. Windows do not."""
+    reads = [a for a in arguments if a.tensor in segment.input_tensors and any(map(a.stride, reduced))]
+    return any(a.displaced is None for a in reads)
 
 
 def _is_one_row(order: Sequence[Group], reduced: frozenset[Group]) -> bool:

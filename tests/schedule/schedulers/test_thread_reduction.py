@@ -15,6 +15,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import H200
+from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.cost import pointwise_space
 from fuser.schedule.params import ReductionParams, ThreadReductionParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
@@ -65,6 +66,59 @@ def test_windows_with_channels_last() -> None:
 
     (body,) = sources(define, [dense(n, h, w, c)])
     assert accesses(body) == ([16], [16])
+
+
+def overlapping(fd: Any, shape: Sequence[int], dtype: DataType, *, channels_last: bool) -> Any:
+    """Windows of 3x3 at every second place, rows and columns of zeros around: pairs, and the first of the next pair."""
+    n, c, h, w = shape
+    x = fd.define_tensor(
+        shape=[-1] * 4, contiguity=True, dtype=dtype, stride_order=[3, 0, 2, 1] if channels_last else None
+    )
+    padded = fd.ops.pad(fd.ops.cast(x, Float), [1, 1, 1, 1])
+    pairs = fd.ops.reshape(padded, [n, c, h // 2 + 1, 2, w // 2 + 1, 2])
+
+    def part(y: Any, dim: int, start: int, *, first: bool) -> Any:
+        ends = [n, c, h // 2, 2, w // 2, 2] if dim == 2 else [n, c, h // 2, w // 2, 2]
+        starts, ends = [0] * len(ends), list(ends)
+        ends[-2] = w // 2 + 1 if dim == 2 else ends[-2]
+        starts[dim], ends[dim] = start, start + (h if dim == 2 else w) // 2
+        if first:
+            ends[dim + 1] = 1
+        return fd.ops.slice(y, starts, ends)
+
+    rows = fd.ops.sum(part(pairs, 2, 0, first=False), [3]) + fd.ops.squeeze(part(pairs, 2, 1, first=True), [3])
+    found = fd.ops.sum(part(rows, 3, 0, first=False), [4]) + fd.ops.squeeze(part(rows, 3, 1, first=True), [4])
+    return fd.ops.cast(found, dtype)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_overlapping_windows_are_those_of_a_thread(*, channels_last: bool) -> None:
+    """Each window lies at places of its own: threads gain nothing by sharing one, and channels are read by vectors."""
+    _, c, h, w = shape = (16, 64, 56, 56)
+    strides = (h * w * c, 1, w * c, c) if channels_last else (c * h * w, h * w, w, 1)
+    lies = TensorDescriptor(BFloat16, shape, strides, 256, 0)
+    (body,) = sources(lambda fd: [overlapping(fd, shape, BFloat16, channels_last=channels_last)], [lies])
+    assert "shfl" not in body
+    assert "shared" not in body
+    if channels_last:
+        loads, stores = accesses(body)
+        assert min(loads) >= 8
+        assert stores == [min(loads)]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("shape", [(2, 8, 6, 8), (3, 5, 2, 4), (1, 4, 12, 2)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_overlapping_windows_are_right(shape: tuple[int, int, int, int], *, channels_last: bool) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(overlapping(fd, shape, Float, channels_last=channels_last))
+    x = np.random.default_rng(0).integers(-8, 9, shape).astype(np.float32)
+    if channels_last:
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    (y,) = fd.execute([x], device="simulator")
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
+    np.testing.assert_array_equal(y, windows.sum((4, 5)))
 
 
 def merged_parts(fd: Any, dtype: DataType) -> list[Any]:
