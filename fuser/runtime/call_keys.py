@@ -7,18 +7,17 @@ Grammar
           | dtype [value]                               of a number in an array of rank 0
           | [value]                                     of a number
 
-`reader` stands for the types of all arguments, and so for the libraries of arrays and the kinds of numbers. The value of a
-number is there only where sizes or host arithmetic depend on it; two numbers are one if all their bits are. `text` is that of
-an option that programs of this caller depend on, `also` is what the caller adds. Strides and shapes are as the library gives
-them.
+`reader` identifies the types of all arguments, and so the array libraries and kinds of numbers. The value of a number is in
+the key only if sizes or host arithmetic depend on it; numbers are equal if their bits are. `text` is the value of an option
+that programs of this caller depend on, `also` is what the caller adds. Strides and shapes are as the library gives them.
 
-What runs for a call follows from its key, but for what arguments share memory (`Spans`) and for what stands beside the address
-and is asked again at each call: streams, and flags of tensors that say that their memory holds other values than they show.
+The key determines what a call runs, except for two things: which arguments share memory (`Spans`), and what is read again at
+each call: streams, and flags of tensors whose memory does not hold their values (lazy negation, conjugation).
 
     read = reader_for((torch.Tensor, torch.Tensor, float), numbers={2}, fixing=set())
-    found = read([x, y, 2.0], None)             (key, address of each input, 0 for a number); None: look closer
+    found = read([x, y, 2.0], None)             (key, address of each input, 0 for a number); None: no key, see Launcher._first
 
-The text of a reader follows from the types, so that a call costs one attribute access for each thing in its key.
+A reader is generated for the types, so that a call costs one attribute access per part of its key.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""The default executor: one key per call, and for each key a straight-line function made from the steps of its first call.
+"""The default executor: it maps the key of a call to a straight-line function, generated from the steps of an earlier call.
 
-    call    read the key off the arguments, look it up, run what is there          (runtime/call_keys.py, straight_line.py)
-    first   the interpreter, which makes every check and keeps its steps. Each thread makes a straight-line function of them
-            when it first meets the key again
+    first call of a key   The interpreter checks and runs each instruction; its steps are stored under the key
+                          (`Launcher._first`, `_keep`).
+    warm call             `Launcher.run`: a reader, a function generated for the argument types, reads the key and the addresses
+                          (runtime/call_keys.py). The key is looked up in the entries of this host thread. If it is missing,
+                          the stored steps are compiled to a function (`_entry`, straight_line.py). The function is called
+                          with inputs, addresses and stream: it allocates outputs, writes addresses into argument buffers
+                          and launches.
 
-Everything that runs a program goes this way: a `Launcher` belongs to a host program, where the first call of a key is a run of
-the interpreter, or to an executor of fusions, where it also binds, schedules and compiles. What a first call has proved
-depends on the key alone, and on which inputs share memory where that matters, and on which bodies numbers choose, which are
-the second half of a key then.
+A `Launcher` belongs to a host program or to an executor of fusions. For a program, the first call of a key is a run of the
+interpreter; for an executor it is also binding, scheduling and compiling. What the first call has checked depends only on the key
+and, in some programs, on a second half of it: which inputs share memory, and which bodies scalars select.
 
-Steps are shared by all threads; each thread has straight-line functions of its own, for what they write as they run.
-Arguments that no reader reads (of JAX, of several libraries, tensors in host memory that are no NumPy arrays) are the
-interpreter's.
+Steps are shared by all threads. Each thread has its own straight-line functions, because a function writes to its argument
+buffers. The interpreter runs all calls with arguments that no reader supports: arrays of JAX or of several libraries, and
+tensors in host memory that are not NumPy arrays.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@
                  if status: raise e3(status)
                  return [t2]
 
-The text has no sizes: they are constants that it is made with, so that calls of other shapes share its code object. What a
-run writes (argument cells, the stream in a launch's configuration) belongs to it alone: each thread makes its own, and a call
-that comes in while one is under way in the same thread (from a signal handler, or where an allocation collects garbage) gets
-another.
+The source has no sizes: they are constants of the function, so that calls of other shapes share its code object. What a
+run writes (argument buffers, the stream in a launch configuration) belongs to one function: each thread has its own, and a call
+that begins while another one is under way in the same thread (from a signal handler, or from garbage collection) gets another.
 
-A run answers NotImplemented where what it asks at each call is not as it was bound for: the interpreter takes such a call.
+A run returns NotImplemented if a property that it reads at each call is not the one that it was bound for; the interpreter
+then runs the call.
 """
 
 from __future__ import annotations

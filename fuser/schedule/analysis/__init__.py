@@ -1,17 +1,35 @@
-"""What the structure of a segment and the memory of its arguments say, before anything is decided.
+"""Properties of a segment and of the memory of its arguments, on which schedulers base their decisions.
 
 Imports of schedule/: scheduler.py and params.py alone.
 
-    reference.py            the tensor whose dims cover all others', on which the loops are decided
-    input_reads.py                how a segment reads its inputs: at the indices of its loops, or displaced
-    windows.py              what the windows of slices, pads and concatenations say about loops
-    reduced_dims.py         what the reductions of a segment reduce, and whether one set of loops serves them all
-    stages.py               passes over the full-size data, and what is kept between them
-    inner_outer.py          which reductions are statistics of rows, and which sums of columns
-    independent_outputs.py  outputs that share nothing but cheap values
-    layout.py               strides along the loops' dims, dims that are one run of memory, widths of accesses
-    alignment.py            how wide accesses may be along rows whose starts are not aligned
+    reference.py            the reference tensor, whose dims cover those of all others; order and fastest of its dims
+    input_reads.py          how a segment reads its inputs: at the indices of its loops, or displaced
+    windows.py              restrictions of loops by the windows of slices, pads and concatenations
+    reduced_dims.py         the dims that the reductions of a segment reduce, and whether one loop nest serves them all
+    stages.py               passes over the full-size data, and the values that are kept on chip between them
+    inner_outer.py          which reductions are statistics of rows, and which are sums of columns
+    independent_outputs.py  groups of outputs that have only cheap values in common
+    layout.py               strides of arguments along the loops' dims, contiguous dims, vector widths
+    alignment.py            vector accesses along rows whose first addresses are not aligned
     rows.py                 the rows of a segment whose fastest dim is reduced: extent, accesses, bounds
-    inner_tile.py                innermost dims of few elements: interleaved, stacked, packed and repeated values
-    tile_accesses.py        how what a thread takes of them lies in each argument
+    inner_tile.py           innermost dims of small, constant extent: interleaved, stacked, packed and repeated values
+    tile_accesses.py        vector accesses of a thread that processes several inner tiles
+
+How the vector width of a load is chosen
+    1.  The limit: elements that fit into 16 bytes of the widest argument (`vector_limit` in reference.py).
+    2.  The scheduler calls one of these functions with it. Each takes the largest power of two for which stride, alignment of
+        the address, other strides and extent are multiples:
+            pointwise, transpose              `AccessWidths` in layout.py, a width for each argument
+            inner tiles, thread_reduction     `tile_accesses` in tile_accesses.py
+            reductions, rows, scans of rows   `choose_accesses` in alignment.py: `choose_vector`, and for rows whose first
+                                              addresses are not aligned, peeled or unaligned accesses
+            inner_outer, scans of columns     `choose_vector` in reference.py
+        A displaced read (slice, pad, concatenation) also needs a window whose ends are multiples: `read_width` in
+        input_reads.py.
+    3.  The cost model may choose fewer elements (schedule/cost/). The result is in the params: `vector`,
+        `vectorized`, `vector_widths`, `access`.
+    4.  schedule/transforms/vectorize.py gives the copy of the argument an axis of that extent and the parallel type `vectorize`.
+        ir/fact_collection.py turns it into facts: divisible extents and strides, an aligned address.
+    5.  lowering/loop_nests/nest_vectors.py proves from the facts that each access is contiguous, aligned and inside, or raises a
+        SchedulingError. runtime/kernels/plan_evaluation.py checks the facts when a launch is bound.
 """
