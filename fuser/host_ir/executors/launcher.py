@@ -9,8 +9,8 @@
                           and launches.
 
 A `Launcher` belongs to a host program or to an executor of fusions. For a program, the first call of a key is a run of the
-interpreter; for an executor it is also binding, scheduling and compiling. What the first call has checked depends only on the key
-and, in some programs, on a second half of it: which inputs share memory, and which bodies scalars select.
+interpreter; for an executor it is also binding, scheduling and compiling. What the first call has checked depends only on the
+key and, in some programs, on a second half of it: which inputs share memory, and which bodies scalars select.
 
 Steps are shared by all threads. Each thread has its own straight-line functions, because a function writes to its argument
 buffers. The interpreter runs all calls with arguments that no reader supports: arrays of JAX or of several libraries, and

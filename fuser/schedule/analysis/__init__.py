@@ -28,8 +28,8 @@ How the vector width of a load is chosen
         input_reads.py.
     3.  The cost model may choose fewer elements (schedule/cost/). The result is in the params: `vector`,
         `vectorized`, `vector_widths`, `access`.
-    4.  schedule/transforms/vectorize.py gives the copy of the argument an axis of that extent and the parallel type `vectorize`.
+    4.  schedule/transforms/vectorize.py gives the argument's copy an axis of that extent and the parallel type `vectorize`.
         ir/fact_collection.py turns it into facts: divisible extents and strides, an aligned address.
-    5.  lowering/loop_nests/nest_vectors.py proves from the facts that each access is contiguous, aligned and inside, or raises a
+    5.  lowering/loop_nests/nest_vectors.py proves from the facts that an access is contiguous, aligned and inside, or raises
         SchedulingError. runtime/kernels/plan_evaluation.py checks the facts when a launch is bound.
 """
