@@ -133,7 +133,7 @@ def _explain_plan(plan: LaunchPlan) -> list[str]:
     lines += [f"  workspace   {w.name}: {w.count} of {w.dtype.name}" for w in plan.workspaces]
     if plan.semaphores is not None:
         lines.append(f"  semaphores  {plan.semaphores}")
-    lines += [f"  meet by     {meeting.value}" for meeting in plan.meetings]
+    lines += [f"  exchange    {exchange.value}" for exchange in plan.exchanges]
     # A symbol and the same symbol known to be divisible read one extent.
     lines += dict.fromkeys(f"  where       {b.symbol} = {_explain_source(b, plan)}" for b in plan.bindings)
     lines += [

@@ -42,9 +42,9 @@ from fuser.ir.kernel.kernel_accesses import stmt_integers, stmt_reads, stmt_writ
 from fuser.ir.kernel.launch_plan import (
     LIMIT_REMEDIES,
     Binding,
+    BlockExchange,
     ExtentOf,
     LaunchPlan,
-    Meeting,
     ScalarOf,
     ScalarStep,
     StrideOf,
@@ -143,29 +143,29 @@ def finish_kernel(
         dtypes=(*(t.dtype for t in fusion.input_tensors if not t.is_cpu), *(t.dtype for t in outputs)),
         in_place=lowered.in_place,
         cluster=_cluster(context),
-        meetings=meetings_of(body),
+        exchanges=block_exchanges_of(body),
     )
     min_blocks = _min_blocks(context.builder.blocks_per_sm, block)
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets, min_blocks=min_blocks)
 
 
-def meetings_of(body: tuple[Stmt, ...]) -> tuple[Meeting, ...]:
-    """How results of blocks come together in a body whose collectives are expanded."""
-    found: set[Meeting] = set()
+def block_exchanges_of(body: tuple[Stmt, ...]) -> tuple[BlockExchange, ...]:
+    """How blocks exchange results in a body whose collectives are expanded."""
+    found: set[BlockExchange] = set()
     for stmt in walk(body):
         match stmt:
             case ClusterArrive() | RemoteStore():
-                found.add(Meeting.cluster)
+                found.add(BlockExchange.cluster)
             case Receive():
-                found.add(Meeting.posts)
+                found.add(BlockExchange.flagged_stores)
             case SpinWait():
-                found.add(Meeting.waits)
+                found.add(BlockExchange.all_blocks)
             case AtomicAdd(acquire=True):
-                # Whoever sees how many were there before acts on it; others count for those that wait.
-                found.add(Meeting.counter)
+                # A block that reads the previous count continues as the last one; other counters are for spin waits.
+                found.add(BlockExchange.last_block)
             case _:
                 pass
-    return tuple(m for m in Meeting if m in found)
+    return tuple(m for m in BlockExchange if m in found)
 
 
 def _min_blocks(per_sm: int, block: tuple[Int, ...]) -> int:

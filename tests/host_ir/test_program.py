@@ -72,16 +72,16 @@ def test_kernels_with_equal_labels_are_told_apart(make_kernel: Any) -> None:
 
 def test_explain_tells_plan_facts_and_counters(make_kernel: Any) -> None:
     from fuser.ir.facts import ExtentDivisible
-    from fuser.ir.kernel.launch_plan import Meeting
+    from fuser.ir.kernel.launch_plan import BlockExchange
 
     kernel = make_kernel(facts=[ExtentDivisible("x", 0, 4)])
     assert kernel.plan is not None
-    kernel = replace(kernel, plan=replace(kernel.plan, meetings=(Meeting.counter,)))
+    kernel = replace(kernel, plan=replace(kernel.plan, exchanges=(BlockExchange.last_block,)))
     program = HostProgram(["x"], ["y"], [Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))])
     text = program.explain()
     assert "grid        ((n + 127)//128, 1, 1)" in text
     assert "where       n = extent 0 of x" in text
-    assert "meet by     a counter: the block that arrives last goes on with what all others have left" in text
+    assert "exchange    a counter: the block that arrives last combines the results of all blocks" in text
     assert "assumes     ExtentDivisible(tensor='x', dim=0, divisor=4)" in text
 
 

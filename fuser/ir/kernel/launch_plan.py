@@ -1,7 +1,8 @@
 """How a launch is computed from its arguments: symbolic grid, block, shared memory and workspaces.
 
 Grammar
-    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative, cluster, meetings)
+    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative, cluster,
+                           exchanges)
     binding  := Binding(symbol, source)
     source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
     scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
@@ -76,13 +77,15 @@ class Workspace:
     count: Int
 
 
-class Meeting(Enum):
-    """How what blocks of a kernel have found comes together; the value says it to people."""
+class BlockExchange(Enum):
+    """How blocks of a kernel combine their results; the value is the explanation that `explain` prints."""
 
-    cluster = "the blocks of a cluster write into one another's shared memory"
-    posts = "posts: each block stores its results with flags, and the last one by number waits for those of all others"
-    counter = "a counter: the block that arrives last goes on with what all others have left"
-    waits = "counters that all blocks wait for, of the grid or of a group; it is cooperative"
+    cluster = "distributed shared memory: the blocks of a cluster store into each other's shared memory"
+    flagged_stores = (
+        "flagged stores: each block stores its results with flags; the last block by number waits for all flags"
+    )
+    last_block = "a counter: the block that arrives last combines the results of all blocks"
+    all_blocks = "counters for which all blocks of the grid or of a group wait (cooperative launch)"
 
 
 @record
@@ -115,12 +118,12 @@ class LaunchPlan:
     beside: bool = False
     # Waits for the launches before it ahead of all else that it does with memory, so that it may start while they end.
     waits_first: bool = False
-    meetings: tuple[Meeting, ...] = ()
+    exchanges: tuple[BlockExchange, ...] = ()
 
     @property
     def waiting_blocks(self) -> int:
-        """Blocks that wait for others which must have room beside them; 0 where none does, or all are there at once."""
-        if Meeting.posts not in self.meetings or self.cooperative:
+        """The number of blocks that wait for others which may not be resident yet; 0 if no block waits, or all are resident."""
+        if BlockExchange.flagged_stores not in self.exchanges or self.cooperative:
             return 0
         x, y, z = self.cluster or (1, 1, 1)
         return x * y * z

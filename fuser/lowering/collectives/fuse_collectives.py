@@ -35,20 +35,20 @@ def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
             flags = {r.last_block for r in together}
             before: list[Stmt | tuple[Reduce, ...]] = []
             after: list[Stmt | tuple[Reduce, ...]] = []
-            meeting: list[Reduce] = []
-            # Results of those that meet, and what is written after them.
+            fused: list[Reduce] = []
+            # Results of the fused reductions, and what is written after them.
             late: set[Buffer] = set()
             for item in items[first : last + 1]:
                 if not isinstance(item, tuple) and _needs(item, flags, late):
                     after.append(item)
                     late.update(b for s in walk((item,)) for b, _ in stmt_writes(s))
                 elif isinstance(item, Reduce) and item in together:
-                    meeting.append(item)
+                    fused.append(item)
                     late.update(item.partials)
                 else:
                     before.append(item)
-            items[first : last + 1] = [*before, tuple(meeting) if len(meeting) > 1 else meeting[0], *after]
-            together = [r for r in together if r not in meeting]
+            items[first : last + 1] = [*before, tuple(fused) if len(fused) > 1 else fused[0], *after]
+            together = [r for r in together if r not in fused]
     return _with_neighbours(items)
 
 
@@ -78,7 +78,7 @@ def _grid_key(stmt: Stmt) -> object:
 
 
 def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
-    """Whether a statement tests for one of the last blocks, or reads or writes what is there only after a meeting."""
+    """Whether a statement runs in a last block only, or accesses what is complete only after an exchange of blocks."""
     for inner in walk((stmt,)):
         if isinstance(inner, If) and not flags.isdisjoint(inner.condition.symbols):
             return True

@@ -18,9 +18,9 @@ from fuser.ir.kernel.kernel import Buffer, Kernel, Parameter, Role, ShuffleKind,
 from fuser.ir.kernel.kernel_statements import GivenIndex
 from fuser.ir.kernel.launch_plan import (
     Binding,
+    BlockExchange,
     ExtentOf,
     LaunchPlan,
-    Meeting,
     ScalarOf,
     ScalarStep,
     StrideOf,
@@ -182,7 +182,7 @@ class CompiledKernel:
 KERNEL_CLASSES: tuple[type, ...] = (
     *(CompiledKernel, Resources, BlocksBy, RawParameter, RawKind),
     *(Kernel, Buffer, Role, ShuffleKind, GivenIndex, SourceLocation),
-    *(LaunchPlan, Binding, ExtentOf, StrideOf, ScalarOf, ScalarStep, Workspace, Meeting),
+    *(LaunchPlan, Binding, ExtentOf, StrideOf, ScalarOf, ScalarStep, Workspace, BlockExchange),
     *(DataType, MemoryType, ParallelType, CacheOp, Distribution),
     *(c for union in (Stmt, Value, Parameter, Fact) for c in get_args(union)),
 )

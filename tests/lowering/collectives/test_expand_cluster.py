@@ -29,7 +29,7 @@ from fuser.ir.kernel.kernel import (
     walk,
 )
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.kernel.launch_plan import BlockExchange
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -92,7 +92,7 @@ def test_values(cluster: int, threads: int) -> None:
     assert kernel.plan.cluster == (1, cluster, 1)
     assert not kernel.plan.cooperative
     assert kernel.plan.semaphores is None
-    assert kernel.plan.meetings == (Meeting.cluster,)
+    assert kernel.plan.exchanges == (BlockExchange.cluster,)
 
 
 @pytest.mark.parametrize(("cluster", "threads"), [(2, 16), (3, 12), (6, 12), (3, 24), (8, 32)])

@@ -8,7 +8,7 @@ import pytest
 from fuser.codegen.generate import generate_cuda
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.kernel.kernel import AtomicAdd, Fence, Post, Receive, SpinWait
-from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.kernel.launch_plan import BlockExchange
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from tests.fusions.kernel_corpus import BX, GX, GY, schedule_axes
@@ -41,7 +41,7 @@ def test_totals(blocks: int, threads: int) -> None:
     assert not any(count(kernel, kind) for kind in (Fence, AtomicAdd, SpinWait))
     assert not kernel.plan.cooperative
     assert not kernel.plan.workspaces
-    assert kernel.plan.meetings == (Meeting.posts,)
+    assert kernel.plan.exchanges == (BlockExchange.flagged_stores,)
     assert kernel.plan.waiting_blocks == 1
     # A wait in vain ends.
     assert "if (++asked == 1 << 28) __trap();" in generate_cuda(kernel).text

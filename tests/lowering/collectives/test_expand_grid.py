@@ -10,7 +10,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.kernel.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
-from fuser.ir.kernel.launch_plan import Meeting
+from fuser.ir.kernel.launch_plan import BlockExchange
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.runtime.kernels.nvrtc import is_available
@@ -25,7 +25,7 @@ def test_last_block_protocol() -> None:
     kernel = row_sum(16, (GX, GY, BX))
     assert not kernel.plan.cooperative
     assert count(kernel, SpinWait) == 0
-    assert kernel.plan.meetings == (Meeting.counter,)
+    assert kernel.plan.exchanges == (BlockExchange.last_block,)
     (add,) = [s for s in walk(kernel.body) if isinstance(s, AtomicAdd)]
     assert add.acquire
     assert count(kernel, Fence) == 1  # before the semaphore; what comes behind it is acquired
@@ -41,7 +41,7 @@ def test_broadcast_back_waits() -> None:
     kernel = check(s, case.inputs(s.fusion, case.shapes[0], 0), seeds=(0, 1))
     assert kernel.plan.cooperative
     assert count(kernel, SpinWait) == 1
-    assert kernel.plan.meetings == (Meeting.waits,)
+    assert kernel.plan.exchanges == (BlockExchange.all_blocks,)
 
 
 def test_partials_of_blocks_are_summed_in_block_order() -> None:

@@ -20,7 +20,7 @@ from fuser.errors import (
     VariantUnavailableError,
 )
 from fuser.ir.integers.integers import const
-from fuser.ir.kernel.launch_plan import LaunchPlan, Meeting
+from fuser.ir.kernel.launch_plan import BlockExchange, LaunchPlan
 from fuser.ir.ops.dtypes import DataType
 from fuser.runtime import driver
 from fuser.runtime.devices import cuda_device
@@ -443,7 +443,9 @@ def test_cooperative_grid_must_be_resident(fake: FakeDriver, device: CudaDevice)
 
 def test_blocks_that_wait_leave_room_for_the_others(fake: FakeDriver, device: CudaDevice) -> None:
     one = const(1)
-    plan = LaunchPlan((), (), (), (), (one, one, one), (one, one, one), const(0), meetings=(Meeting.posts,))
+    plan = LaunchPlan(
+        (), (), (), (), (one, one, one), (one, one, one), const(0), exchanges=(BlockExchange.flagged_stores,)
+    )
     kernel = kernel_of(plan=plan)
     device.info = dataclasses.replace(device.info, sm_count=1)
     device.launch(kernel, Launch((300, 1, 1), (128, 1, 1)), (0, 1.0), 0)
@@ -456,7 +458,9 @@ def test_blocks_that_wait_leave_room_for_the_others(fake: FakeDriver, device: Cu
     # Whole clusters wait, and others are as large.
     whole = dataclasses.replace(plan, cluster=(8, 2, 1))
     assert (plan.waiting_blocks, whole.waiting_blocks) == (1, 16)
-    assert dataclasses.replace(whole, meetings=(Meeting.counter, Meeting.waits)).waiting_blocks == 0
+    assert (
+        dataclasses.replace(whole, exchanges=(BlockExchange.last_block, BlockExchange.all_blocks)).waiting_blocks == 0
+    )
 
 
 def test_clusters(fake: FakeDriver, device: CudaDevice) -> None:

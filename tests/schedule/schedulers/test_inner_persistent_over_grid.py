@@ -55,8 +55,8 @@ def test_values(
     kernel, body = run_rows(define, dtype, rows, length)
     assert kernel.plan is not None
     assert kernel.plan.cooperative
-    meetings = sum(isinstance(s, SpinWait) for s in walk(body.body))
-    assert meetings == 1, "maximum and sum at once, mean and variance as well"
+    exchanges = sum(isinstance(s, SpinWait) for s in walk(body.body))
+    assert exchanges == 1, "maximum and sum at once, mean and variance as well"
 
 
 @pytest.mark.parametrize("in_shared", [False, True])
