@@ -1568,3 +1568,16 @@ def test_a_tensor_of_which_only_the_size_is_asked(monkeypatch: pytest.MonkeyPatc
     exps = np.exp(np.broadcast_to(array, (2, 2)).astype("f8"))
     np.testing.assert_allclose(softmax, exps / exps.sum(), rtol=1e-5)
     np.testing.assert_array_equal(first, np.floor(array)[:9])
+
+
+def test_no_elements_along_a_dim_of_two_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strides of what has no elements are 0: they say nothing of which dim is the fastest."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x = fd.ops, fd.define_tensor([-1, -1], False, DataType.Half)
+        wide = o.expand(o.broadcast(x, [True, True, False, False]), [o.size(x, 0), 100, -1, -1])
+        fd.add_output(o.rsqrt(o.cast(o.permute(wide, [3, 1, 0, 2]), DataType.Float)))
+        fd.add_output(o.logical_not(o.cast(wide, DataType.Bool)))
+
+    first, second = run(define, [np.zeros((0, 100), "f2")], monkeypatch)
+    assert (first.shape, second.shape) == ((100, 100, 0, 0), (0, 100, 0, 100))

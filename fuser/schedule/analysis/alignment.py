@@ -188,7 +188,12 @@ def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> b
 def choose_peel_reference(
     arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
 ) -> Unaligned | Peeled | None:
-    """Where the vectors of a row begin so that all stores of whole vectors are aligned; None if that is impossible."""
+    """Where the vectors of a row begin so that all stores of whole vectors are aligned; None if that is impossible.
+
+    None too where a dim has no elements: the strides around it are 0, and tell no dims apart.
+    """
+    if 0 in sizes.values():
+        return None
     written = [a for a in arguments if a.name in outputs]
     if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
         return None
