@@ -8,13 +8,14 @@ that what remains of an error is the kernel's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
 from fuser.errors import InputRuntimeError
 from fuser.ir.fusion.concretize import concretize
+from fuser.ir.fusion.dim_pairs import position_pairs
 from fuser.ir.fusion.extent_binding import Binding, bind_extents, check_constraints
 from fuser.ir.fusion.fusion import (
     COPIES,
@@ -247,14 +248,19 @@ class _State:
         array = self.tensors[expr.input.name]
         fill = 0 if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
         shape = tuple(self.binding.extent(d.extent) for d in expr.output.produced)
-        result = np.full(shape, fill, expr.output.dtype.numpy)
-        targets: list[slice] = []
-        for d, w in enumerate(expr.windows):
-            positions, places = self._places(w)
-            targets.append(slice(positions.start, positions.stop))
-            array = np.take(array, places, axis=d)
-        result[tuple(targets)] = array
+        result = self._windowed(array, dict(enumerate(expr.windows)), shape, fill)
         return result.reshape(self.shape(expr.output))
+
+    def _windowed(self, array: Array, windows: Mapping[int, Window], shape: Sequence[int], fill: Any) -> Array:
+        """The elements in the windows of some dims, `fill` around them. `shape`: of the result, whole along other dims."""
+        targets = [slice(None)] * array.ndim
+        for d, w in windows.items():
+            positions, places = self._places(w)
+            targets[d] = slice(positions.start, positions.stop)
+            array = np.take(array, places, axis=d)
+        result = np.full(shape, fill, array.dtype)
+        result[tuple(targets)] = array
+        return result
 
     def _places(self, window: Window) -> tuple[range, Array]:
         """Indices of the result that lie in a window, and where their elements are found."""
@@ -276,9 +282,15 @@ class _State:
 
     def _gather(self, expr: Gather) -> Array:
         array, index = self.tensors[expr.input.name], self.tensors[expr.index.name]
-        for d, w in enumerate(expr.windows):
-            if d != expr.dim:
-                array = np.take(array, self._places(w)[1], axis=d)
+        windows = {d: w for d, w in enumerate(expr.windows) if d != expr.dim}
+        sizes = list(array.shape)
+        for d, w in windows.items():
+            sizes[d] = len(self._places(w)[0])
+        fill = None if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
+        if fill is not None:
+            pairs = enumerate(position_pairs(expr, expr.input, expr.output))
+            sizes = [self.binding.extent(b.extent) if d in windows else sizes[d] for d, (_, b) in pairs]
+        array = self._windowed(array, windows, sizes, fill or 0)
         if expr.kind is GatherKind.index_select:
             return np.take(array, index if index.ndim else index.reshape(1), axis=expr.dim)
         shape = self.shape(expr.output)

@@ -75,6 +75,7 @@ from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.fusion.scalar_evaluation import Number, evaluate_op, rounded_number
 from fuser.ir.fusion.tensors import place_in_root
 from fuser.ir.integers.integers import ONE, ZERO, Int, const, maximum, minimum
+from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.op_table import POINTWISE
 from fuser.optimize.rows_read_elsewhere import rows_read_elsewhere
 from fuser.records import record
@@ -343,7 +344,7 @@ class _Hoist:
             return self._windowed(tensor, frame, fill)
         expr = self.definitions.get(tensor)
         if isinstance(expr, Resize) and expr.input in self.builder.inputs and expr.output.root is None:
-            windows = self._composed_windows(expr, frame)
+            windows = _composed_windows(expr, frame)
             fills = {repr(f.value): f for f in (fill, expr.fill) if f is not None}
             if windows is None or len(fills) > 1:
                 return None
@@ -409,10 +410,14 @@ class _Hoist:
         return self._replace(expr.output, found or self._gather_of(expr.kind, source, index, expr.dim))
 
     def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
-        """A lookup in a slice as one read, with an index that counts from the start of the tensor; None for another source, and
-        where elements of the slice are one: a lookup does not move along what is broadcast, in the tensor or in the slice."""
+        """A lookup in a slice or a pad as one read, with an index that counts from the start of the tensor; None for another
+        source, and where elements of it are one: a lookup does not move along what is broadcast, in the tensor or in the slice.
+        None too for a pad along what is looked up."""
         made = self.definitions.get(source)
-        if not isinstance(made, Resize) or made.fill is not None or expr.windows:
+        if not isinstance(made, Resize) or expr.windows:
+            return None
+        is_whole = _spans(made.windows[expr.dim], source.visible[expr.dim].extent)
+        if made.fill is not None and (expr.kind is not GatherKind.index_select or not is_whole):
             return None
         frame = Frame(made.windows, tuple(d.extent for d in source.visible))
         moved = [d for d in range(source.ndim) if frame.moves_dim(made.input, d)]
@@ -435,7 +440,8 @@ class _Hoist:
             extents = tuple(d.extent for d in expr.output.visible)
             windows = (replace(w, begin=ZERO, end=e) for w, e in zip(frame.windows, extents, strict=True))
             frame = Frame(tuple(windows), extents)
-        return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, frame.windows, frame.extents))
+        place = frame.windows, frame.extents, made.fill
+        return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, *place))
 
     def _start_of(self, expr: Resize, dim: int, index: Tensor) -> Scalar | None:
         """Where a slice starts along a dim, as a number of the type of an index; None where that is not known."""
@@ -560,7 +566,7 @@ class _Hoist:
         """A displaced read, 0 where nothing is wanted."""
         spans = all(w.begin is ZERO and w.end is e for w, e in zip(frame.windows, frame.extents, strict=True))
         if fill is None and not spans:
-            fill = self.builder.constant(False if tensor.dtype.name == "Bool" else 0, tensor.dtype)
+            fill = _zero(self.builder, tensor.dtype)
         return self._made(self.builder.resize(tensor, frame.windows, frame.extents, fill))
 
     def _pointwise(self, expr: Pointwise, frame: Frame, expands: bool) -> Tensor | None:
@@ -612,20 +618,24 @@ class _Hoist:
         return None if window.pieces else self._made(self.builder.iota(frame.extents[0], first, then, dtype))
 
     def _part_of_lookup(self, expr: Gather, frame: Frame) -> Tensor | None:
-        """A lookup in the frame: a part of the index, at offsets along the other dims. None for more than what is looked up."""
-        if any(w.begin is not ZERO or w.end is not e for w, e in zip(frame.windows, frame.extents, strict=True)):
-            return None
+        """A lookup in the frame: a part of the index, at offsets along the other dims. None for more than the index has, and
+        of lookups of elements for more than what is looked up."""
         of_index = self._frame_of(expr, expr.index, frame)
+        whole = of_index if expr.kind is GatherKind.index_select else frame
+        if any(w.begin is not ZERO or w.end is not e for w, e in zip(whole.windows, whole.extents, strict=True)):
+            return None
         index = self._operand(expr.index, of_index, expands=False)
         if index is None:
             return None
         own = self._frame_of(expr, expr.input, frame)
-        inner = expr.windows or tuple(Window(ZERO, ZERO, e) for e in own.extents)
-        windows = [w.of(k) for w, k in zip(own.windows, inner, strict=True)]
-        known = [w for w in windows if w is not None]
-        if len(known) < len(windows):
+        sizes = [b.extent for _, b in position_pairs(expr, expr.input, expr.output)]
+        inner = expr.windows or [Window(ZERO, ZERO, e) for e in sizes]
+        windows = _composed(own, inner, sizes, is_filled=expr.fill is not None)
+        if windows is None:
             return None
-        return self._made(self.builder.gather(expr.kind, expr.input, index, expr.dim, known, own.extents))
+        spans = all(w.begin is ZERO and w.end is e for w, e in zip(windows, own.extents, strict=True))
+        fill = expr.fill if spans or expr.fill is not None else _zero(self.builder, expr.output.dtype)
+        return self._made(self.builder.gather(expr.kind, expr.input, index, expr.dim, windows, own.extents, fill))
 
     def _frame_of(self, expr: Gather, operand: Tensor, frame: Frame) -> Frame:
         """The frame of an operand of a lookup: along the gathered dim the input is whole."""
@@ -668,7 +678,7 @@ class _Hoist:
         """A window of a window: offsets add, and the inner fill surrounds what both leave. None of parts of what that moved."""
         if expr.output.root is not None:
             return self._of_parts(expr, frame)
-        windows = self._composed_windows(expr, frame)
+        windows = _composed_windows(expr, frame)
         if windows is None:
             return None
         both = Frame(windows, frame.extents)
@@ -678,23 +688,6 @@ class _Hoist:
             return self._windowed(expr.input, both, expr.fill)
         found = self._operand(expr.input, both, expands=True)
         return None if found is None else self._filled(found, windows, expr.fill)
-
-    def _composed_windows(self, expr: Resize, frame: Frame) -> tuple[Window, ...] | None:
-        """Where a frame of a Resize shows elements of its operand."""
-        windows: list[Window] = []
-        for outer, inner, made, extent in zip(
-            frame.windows, expr.windows, expr.output.visible, frame.extents, strict=True
-        ):
-            window = outer.of(inner)
-            spans = inner.begin is ZERO and inner.end is made.extent
-            if window is None or (outer.pieces and not spans):
-                return None
-            if expr.fill is not None and not outer.pieces:
-                begin = maximum(maximum(outer.begin, _first_at(inner.begin, outer)), ZERO)
-                end = minimum(minimum(outer.end, _first_at(inner.end, outer)), extent)
-                window = replace(window, begin=begin, end=end)
-            windows.append(window)
-        return tuple(windows)
 
     def _of_parts(self, expr: Resize, frame: Frame) -> Tensor | None:
         """A window of a read of an input whose dims are split into parts: some elements of the first part of a dim, with all of
@@ -764,6 +757,32 @@ class _Hoist:
         for old, new in zip(outputs, made, strict=True):
             self.framed[old, frame] = self.filled[old, frame, None] = self._made(new)
         return self.framed[output, frame]
+
+
+def _zero(builder: FusionBuilder, dtype: DataType) -> Scalar:
+    return builder.constant(rounded_number(0, dtype), dtype)
+
+
+def _composed_windows(expr: Resize, frame: Frame) -> tuple[Window, ...] | None:
+    """Where a frame of a Resize shows elements of its operand."""
+    return _composed(frame, expr.windows, [d.extent for d in expr.output.visible], is_filled=expr.fill is not None)
+
+
+def _composed(
+    frame: Frame, inner: Sequence[Window], sizes: Sequence[Int], *, is_filled: bool
+) -> tuple[Window, ...] | None:
+    """Where a frame of what windows show, of some sizes, shows elements of what these are of. `is_filled`: they do not span."""
+    windows: list[Window] = []
+    for outer, k, size, extent in zip(frame.windows, inner, sizes, frame.extents, strict=True):
+        window = outer.of(k)
+        if window is None or (outer.pieces and not (k.begin is ZERO and k.end is size)):
+            return None
+        if is_filled and not outer.pieces:
+            begin = maximum(maximum(outer.begin, _first_at(k.begin, outer)), ZERO)
+            end = minimum(minimum(outer.end, _first_at(k.end, outer)), extent)
+            window = replace(window, begin=begin, end=end)
+        windows.append(window)
+    return tuple(windows)
 
 
 def _reduced_extents(expr: Reduction | Welford) -> list[Int]:

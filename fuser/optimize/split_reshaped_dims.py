@@ -399,7 +399,8 @@ class _Rebuild:
                 self._named(expr.output)
                 dim = self._position(expr.input.visible, expr.dim)
                 extents = [d.extent for _, d in position_pairs(expr, expr.input, expr.output)]
-                return (b.gather(expr.kind, new[expr.input], new[expr.index], dim, expr.windows, extents),)
+                source, index = new[expr.input], new[expr.index]
+                return (b.gather(expr.kind, source, index, dim, expr.windows, extents, expr.fill),)
             case Full():
                 dims = expr.output.visible
                 self._named(expr.output)

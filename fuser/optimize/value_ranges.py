@@ -103,7 +103,7 @@ def _range_of(expr: Expr, found: Mapping[Val, Range], fusion: Fusion) -> Range:
         case Full():
             return range_of(expr.value, found)
         case Gather():
-            return range_of(expr.input, found)
+            return _union(*(range_of(v, found) for v in expr_inputs(expr) if v is not expr.index))
         case _ if isinstance(expr, MOVING):
             return _union(*(range_of(v, found) for v in expr_inputs(expr)))
         case _:

@@ -413,7 +413,8 @@ class _Rebuild:
                 self._named(expr.output.name)
                 windows = [self._window(w) for w in expr.windows]
                 seen = [self._extent(d.extent) for _, d in position_pairs(expr, expr.input, expr.output)]
-                return (b.gather(expr.kind, get[expr.input], get[expr.index], expr.dim, windows, seen),)
+                fill = self._resolved(expr.fill)
+                return (b.gather(expr.kind, get[expr.input], get[expr.index], expr.dim, windows, seen, fill),)
             case Full():
                 self._named(expr.output.name)
                 sizes = [d.extent for d in expr.output.logical]
@@ -480,7 +481,7 @@ class _Rebuild:
             (None, None) if whole else (self._resolved(first), self._resolved(second))
             for whole, (first, second) in zip(wholes, expr.scalars or [(None, None)] * len(wholes), strict=True)
         ]
-        fill = None if expr.fill is None else self._operand(expr.fill)
+        fill = self._resolved(expr.fill)
         parts: dict[IterDomain, list[Int]] = {d: [] for d in expr.output.produced}
         for d in expr.output.visible:
             parts[place_in_root(d)[0]].append(self._extent(d.extent))

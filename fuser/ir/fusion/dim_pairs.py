@@ -24,6 +24,7 @@ from fuser.ir.fusion.fusion_exprs import (
     Squeeze,
     TensorExpr,
     Welford,
+    Window,
 )
 from fuser.ir.fusion.tensors import IterDomain, Tensor
 
@@ -82,6 +83,13 @@ def position_pairs(
     else:
         after = target[expr.dim + max(expr.index.ndim, 1) :]
         yield from zip(source, (*target[: expr.dim + 1], *after), strict=True)
+
+
+def windows_of(expr: Resize | Gather) -> Iterator[tuple[IterDomain, Window]]:
+    """Dims of the result with the windows along them. A gathered dim has none."""
+    for d, (_, b) in enumerate(position_pairs(expr, expr.input, expr.output) if expr.windows else ()):
+        if not (isinstance(expr, Gather) and d == expr.dim):
+            yield b, expr.windows[d]
 
 
 def _is_displaced(expr: Resize | Gather, producer: Tensor, a: IterDomain, b: IterDomain) -> bool:

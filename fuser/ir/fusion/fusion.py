@@ -17,7 +17,7 @@ Grammar
             | Reshape(input, output, extents)      the elements in row-major order under other dims, see there
             | Resize(input, output, windows, fill) slice and pad: per dim, result[i] = input[i + offset] for begin <= i < end
             | Cat(inputs, output, dim, bounds)     input k where bounds[k-1] <= index along dim < bounds[k]
-            | Gather(kind, input, index, output, dim, windows)   the index along dim is read from `index`
+            | Gather(kind, input, index, output, dim, windows, fill)   the index along dim is read from `index`
             | Full(value, output, extents) | Iota(start, step, output, length)
             | Random(distribution, parameters, output, extents, state, ordinal)
             | LibraryOp(op, inputs, names, outputs, options, extents)   what a library computes: rows of `library_ops`

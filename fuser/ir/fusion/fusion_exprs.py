@@ -205,8 +205,9 @@ class Gather:
 
     An index outside the extent of the dim is the caller's fault: what is read then is unspecified.
 
-    windows   of a part of what is looked up: per dim of the input where the result's elements are found, as in a Resize without
-              a fill; that of `dim` says nothing. Empty where dims are read whole
+    windows   of a part of what is looked up: per dim of the input where the elements are found, as in a Resize; that of
+              `dim` says nothing. Empty where dims are read whole
+    fill      of an `index_select`: what is around the windows; None where every window spans the result
     """
 
     kind: GatherKind
@@ -215,6 +216,7 @@ class Gather:
     output: Tensor
     dim: int
     windows: tuple[Window, ...] = ()
+    fill: Scalar | None = None
 
 
 @record(eq=False)
@@ -350,7 +352,7 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
         case Resize():
             return (expr.input,) if expr.fill is None else (expr.input, expr.fill)
         case Gather():
-            return (expr.input, expr.index)
+            return (expr.input, expr.index) if expr.fill is None else (expr.input, expr.index, expr.fill)
         case Welford():
             return (expr.input, *(expr.partial or ()))
         case ExpSum():
@@ -464,7 +466,8 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
         case Cat():
             return Cat(tuple(map(get, expr.inputs)), get(expr.output), expr.dim, expr.bounds)
         case Gather():
-            return Gather(expr.kind, get(expr.input), get(expr.index), get(expr.output), expr.dim, expr.windows)
+            source, index, output = get(expr.input), get(expr.index), get(expr.output)
+            return Gather(expr.kind, source, index, output, expr.dim, expr.windows, expr.fill)
         case Full():
             return Full(expr.value, get(expr.output), expr.extents)
         case Iota():

@@ -296,10 +296,12 @@ class ViewBuilder(ValueBuilder):
         dim: int,
         windows: Sequence[Window] = (),
         extents: Sequence[Int] = (),
+        fill: Scalar | None = None,
     ) -> Tensor:
         """Elements of `tensor` whose index along `dim` is in `index`; see Gather and GatherKind for the shapes.
 
-        `windows`, `extents`: per dim of `tensor`, of a part of what is looked up; `index` has the shape of that part.
+        `windows`, `extents`: per dim of `tensor`, of a part of what is looked up; `index` has the shape of that part. `fill`:
+        what is around the windows.
         """
         dims: list[tuple[Int, IterKind, bool]] = []
         whole = tensor.visible
@@ -321,7 +323,7 @@ class ViewBuilder(ValueBuilder):
             for i, (d, other) in enumerate(zip(tensor.visible, index.visible, strict=True)):
                 dims.append(self._joined_dim("take_along_axis", [other] if i == dim else [d, other], i))
         output = self.tensor(tensor.dtype, dims)
-        self.exprs.append(Gather(kind, tensor, index, output, dim, tuple(windows)))
+        self.exprs.append(Gather(kind, tensor, index, output, dim, tuple(windows), fill))
         return output
 
 

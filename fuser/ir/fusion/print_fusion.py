@@ -305,17 +305,29 @@ def _pieces_call(source: str, dim: int, extents: Sequence[Int], window: Window) 
 
 
 def _gather_call(expr: Gather) -> str:
-    """A lookup, in a slice of what is looked up where there are windows."""
+    """A lookup, in a slice of what is looked up where there are windows, with a pad around it where there is a fill."""
     source = printed_name(expr.input)
     if expr.windows:
         sizes = [b.extent for _, b in position_pairs(expr, expr.input, expr.output)]
         whole = [f"{source}.size({d})" for d in range(expr.input.ndim)]
         places = list(zip(expr.windows, sizes, whole, strict=True))
-        starts = ["0" if d == expr.dim else str(w.offset) for d, (w, _, _) in enumerate(places)]
+        is_padded = expr.fill is not None
+        places = [(w, w.begin if is_padded else ZERO, w.end if is_padded else n, n, size) for w, n, size in places]
+        starts = [
+            "0" if d == expr.dim else str(w.offset + first * w.step) for d, (w, first, _, _, _) in enumerate(places)
+        ]
         ends = [
-            size if d == expr.dim else str(w.offset + (n - 1) * w.step + 1) for d, (w, n, size) in enumerate(places)
+            size if d == expr.dim else str(w.offset + (end - 1) * w.step + 1)
+            for d, (w, _, end, _, size) in enumerate(places)
         ]
         source = f"fd.ops.{_slice_call(source, starts, ends, [w.step for w in expr.windows])}"
+        if expr.fill is not None:
+            widths = [
+                ("0", "0") if d == expr.dim else (str(first), str(n - end))
+                for d, (_, first, end, n, _) in enumerate(places)
+            ]
+            texts = [text for pair in reversed(widths) for text in pair]
+            source = f"fd.ops.pad({source}, [{', '.join(texts)}], {operand_text(expr.fill)})"
     if expr.kind is GatherKind.index_select and expr.index.ndim > 1:
         return f"embedding_fwd({operand_text(expr.index)}, {source})"
     return f"{expr.kind.value}({source}, {operand_text(expr.index)}, dim={expr.dim})"

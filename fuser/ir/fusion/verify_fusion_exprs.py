@@ -203,8 +203,13 @@ class ExprRules(DimRules):
             return
         for d, (_, b) in enumerate(position_pairs(expr, source, output) if expr.windows else ()):
             window = expr.windows[d]
-            if d != dim and not (window.begin is ZERO and self._same(window.end) is self._same(b.extent)):
+            spans = d == dim or (window.begin is ZERO and self._same(window.end) is self._same(b.extent))
+            if expr.fill is None and not spans:
                 self._find(f"{output.name}: nothing fills what is outside of {window} in dim {b!r}", output)
+        if expr.fill is not None:
+            self._castable(expr.fill.dtype, output)
+            if not is_select:
+                self._find(f"{output.name}: only an index_select has a fill", output)
         if expr.kind is GatherKind.take_along_axis and not expr.windows:
             rest = [d for d in range(output.ndim) if d != dim]
             self._joined_dims((source, index), output, rest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.errors import SchedulingError
-from fuser.ir.fusion.dim_pairs import displaced_dims, position_pairs
+from fuser.ir.fusion.dim_pairs import displaced_dims, position_pairs, windows_of
 from fuser.ir.fusion.fusion import Gather, IterDomain, Resize, Tensor, Window
 from fuser.ir.fusion.iteration_graph import Group, leaves
 from fuser.ir.integers.integers import ZERO, Cond, Int, Symbol, less, prove_less, prove_less_equal, select
@@ -89,7 +89,7 @@ def result_index(context: LoweringContext, output: Tensor, d: IterDomain, indexe
 
 def window_tests(
     context: LoweringContext,
-    expr: Resize,
+    expr: Resize | Gather,
     indexer: Indexer,
     claim: Callable[[Int, Int], None],
     test: Callable[[Int, Int], Cond],
@@ -102,7 +102,7 @@ def window_tests(
     """
     tests: list[Cond] = []
     lane, width = vector or (None, 1)
-    for window, d in zip(expr.windows, expr.output.produced, strict=True):
+    for d, window in windows_of(expr):
         index = result_index(context, expr.output, d, indexer)
         first = index if lane is None else index.substitute({lane: ZERO})
         begin, end = context.rewrite(window.begin), context.rewrite(window.end)

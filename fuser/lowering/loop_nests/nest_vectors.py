@@ -103,8 +103,8 @@ class NestVectors(NestStorage):
         indexer: Indexer,
         vector: tuple[Symbol, int] | None = None,
     ) -> list[Stmt]:
-        """`move` where the windows of a resize hold; its fill at the `targets` elsewhere."""
-        if isinstance(expr, Gather) or expr.fill is None:
+        """`move` where the windows of a displaced read hold; its fill at the `targets` elsewhere."""
+        if expr.fill is None:
             return [move]
         what = f"window of {expr.output.name}"
         tests = window_tests(

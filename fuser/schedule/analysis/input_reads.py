@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion.dim_pairs import dim_pairs, displaced_dims, position_pairs
+from fuser.ir.fusion.dim_pairs import dim_pairs, displaced_dims, position_pairs, windows_of
 from fuser.ir.fusion.fusion import (
     Fusion,
     Gather,
@@ -229,7 +229,7 @@ def tested_dims(segment: Fusion) -> frozenset[IterDomain]:
     windows = (
         (d, w)
         for e in segment.tensor_exprs
-        if isinstance(e, Resize) and e.fill is not None
-        for d, w in zip(e.output.produced, e.windows, strict=True)
+        if isinstance(e, (Resize, Gather)) and e.fill is not None
+        for d, w in windows_of(e)
     )
     return frozenset(d for d, w in windows if w.begin is not ZERO or w.end is not d.extent)

@@ -28,6 +28,7 @@ from fuser.schedule.segmentation.segment import Segment
 from fuser.simulator.device import SimulatorDevice
 from tests.devices.device_layouts import place
 from tests.judging.harness import run_on
+from tests.schedule.analysis.cell_programs import accesses, sources
 
 H200 = DeviceInfo.preset("H200")
 Array = np.ndarray[Any, Any]
@@ -116,6 +117,38 @@ def test_the_output_is_walked_as_it_lies_where_no_input_has_all_of_its_dims() ->
     _, params = compiled(gathered, tensor(Half, 1000, 64), tensor(DataType.Int, 100_003))
     assert params.order == (0, 1)
     assert dict(params.vector_widths).keys() == {"t0@t2", "t4"}
+
+
+def looked_up(fd: FusionDefinition) -> list[Any]:
+    """Rows of two tables beside one another, and beside a tensor."""
+    wide, narrow = (fd.define_tensor([-1, n], True, Half) for n in (64, 32))
+    i, j = (fd.define_tensor([-1], True, DataType.Int) for _ in range(2))
+    x = fd.define_tensor([-1, 32], True, Half)
+    parts = [fd.ops.index_select(wide, i, 0), fd.ops.index_select(narrow, j, 0), x]
+    return [fd.ops.neg(fd.ops.cat(parts, 1))]
+
+
+def test_rows_looked_up_beside_one_another_are_read_by_vectors() -> None:
+    rows = [tensor(DataType.Int, 10_003)] * 2
+    described = [tensor(Half, 1000, 64), tensor(Half, 500, 32), *rows, tensor(Half, 10_003, 32)]
+    (text,) = sources(looked_up, described)
+    loads, stores = accesses(text)
+    assert sorted(loads) == [0, 0, 8, 8, 8]  # both indices by element
+    assert stores == [16]
+
+
+@pytest.mark.parametrize("count", [1, 37])
+def test_rows_looked_up_beside_one_another_are_right(count: int) -> None:
+    numbers = np.random.default_rng(0)
+    tables = [numbers.integers(-9, 10, (n, d)).astype("f2") for n, d in ((7, 64), (5, 32))]
+    places = [numbers.integers(0, len(t), count) for t in tables]
+    x = numbers.integers(-9, 10, (count, 32)).astype("f2")
+    with FusionDefinition() as fd:
+        for t in looked_up(fd):
+            fd.add_output(t)
+    (y,) = fd.execute([*tables, *places, x], device="simulator")
+    expected = np.concatenate([t[at] for t, at in zip(tables, places, strict=True)] + [x], 1)
+    np.testing.assert_array_equal(y, -expected)
 
 
 def test_one_run_takes_one_index() -> None:
