@@ -28,8 +28,7 @@ def random_row_work(
     passes = (False, True) if statistics or exponentials else (False,)
     wide = max(4, itemsize)
     # In the order in which they were first drawn, so that a seed stays the rows that it is.
-    whole = [inputs * rng.choice((itemsize, wide)) for _ in passes]
-    kept = tuple((nbytes, inputs * itemsize) for nbytes in whole)
+    kept = tuple(inputs * rng.choice((itemsize, wide)) for _ in passes)
     return RowSpace(
         rows=rows or rng.choice((1, rng.randint(1, 300), rng.randint(1, 100_000))),
         length=length + (vector - 1 if is_cut else 0),

@@ -234,23 +234,18 @@ def recompute_cheap_values(
 ) -> tuple[PersistentBuffer, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
-    See `kept_values`. What is to be `anew` is read, or computed, in each stage whatever that takes.
+    A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
+    fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
+    costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
+    What is to be `anew` is read, or computed, in each stage whatever that takes.
     """
     worth = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
     return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
 
 
-def kept_values(
-    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
-) -> tuple[PersistentBuffer, ...]:
-    """What `recompute_cheap_values` would keep; it changes nothing.
-
-    A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
-    fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
-    costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
-    """
-    keep = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
-    return _plan_stages(builder, keep)[0]
+def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
+    """What `recompute_cheap_values` would keep by default; it changes nothing."""
+    return _plan_stages(builder, _keeps(builder, few_registers=False, inputs_only=False))[0]
 
 
 def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:

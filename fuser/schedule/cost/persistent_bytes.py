@@ -48,14 +48,12 @@ class PersistentRows:
     """What a row in registers takes: how many `stages` it goes through, and the bytes per element that are on chip at once.
 
     kept          at most: what is kept between a stage and the next
-    kept_inputs   of copies of inputs alone, where all else is computed again
     has_late_input       whether an input of full size is first read behind a reduction, access by access between stores
     late_bytes          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
     """
 
     stages: int
     kept: int
-    kept_inputs: int
     has_late_input: bool
     late_bytes: int = 0
 
@@ -82,7 +80,7 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     most = max(map(len, dims.values()), default=0)
     is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
     late = sum(builder.state(made).tensor.dtype.itemsize for made in late_input_copies(builder, copies))
-    return PersistentRows(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True), is_late, late)
+    return PersistentRows(stages, _kept_bytes(builder), is_late, late)
 
 
 def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
@@ -100,8 +98,8 @@ def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tu
     return tuple(made for made in read if first.get(made, 0) > 0 and is_along(made))
 
 
-def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
-    kept = kept_values(builder, inputs_only=inputs_only)
+def _kept_bytes(builder: ScheduleBuilder) -> int:
+    kept = kept_values(builder)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
     stages = {s for k in kept for s in range(k.first, k.last)}
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
@@ -110,12 +108,6 @@ def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
 def stages_on_chip(segment: Fusion) -> int:
     """How many stages the row goes through, statistics in two passes counted as what they become."""
     return persistent_rows(segment, one_pass=False).stages
-
-
-def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
-    """Bytes per element of the row that are on chip at once."""
-    held = persistent_rows(segment, one_pass=one_pass)
-    return held.kept_inputs if inputs_only else held.kept
 
 
 @memoized

@@ -34,12 +34,12 @@ from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
 COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
-UNROLLS = (2, 4, 8, 16)
+UNROLLS = (2, 4, 8)
 """Iterations of a thread."""
 MAX_UNALIGNED = 2
 """The same where accesses begin anywhere: their tests make loads wait for one another (H200: of 17 segments two iterations take
 1 % less than one, four 7 % more than two, eight 30 %)."""
-TRIED_UNROLLS = (2, 4)
+TRIED_UNROLLS = (2,)
 """Those by which nests of loops are compared first."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
@@ -50,7 +50,7 @@ MAX_REMEMBERED = 4096
 
 
 def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
-    """Loops over all parts: each by itself, with any of them beside the last one; or some of the fastest ones merged."""
+    """Loops over all parts: each by itself, with any of them beside the last one; or the fastest ones merged with it."""
     count, lengths = len(work.lengths), work.lengths
     yield tuple((p,) for p in range(count))
     for p in range(count - 2):
@@ -59,10 +59,6 @@ def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
     if not work.may_merge or count == 1:
         return
     columns = ceil_div(lengths[-1], vector)
-    for first in range(count - 3, -1, -1):
-        # What is merged beyond a block's threads gains nothing.
-        if columns * math.prod(lengths[first + 2 : -1]) < BLOCKS[-1]:
-            yield (*((p,) for p in range(first)), tuple(range(first, count - 1)), (count - 1,))
     for first in range(count - 2, -1, -1):
         if first == 0 or columns * math.prod(lengths[first + 1 : -1]) < WARP:
             yield (*((p,) for p in range(first)), tuple(range(first, count)))
@@ -77,7 +73,7 @@ def _single_iterations(nest: LoopNest, device: DeviceInfo) -> Iterator[Pointwise
         rows = power_of_two(rows)
     seen: set[tuple[int, int]] = set()
     for threads in BLOCKS:
-        wides = {WARP << k for k in range(5) if WARP << k <= threads and WARP << k < counts[-1]}
+        wides = {WARP << k for k in range(4) if WARP << k <= threads and WARP << k < counts[-1]}
         if len(loops) == 1:
             wides = {threads}
         elif counts[-1] <= threads:

@@ -44,8 +44,8 @@ CUT, CUT_IN_SHARED = 18.0, 11.0
 ONLINE = 2.2
 """For an element of a sum of exponentials in one pass: the maximum may change with it."""
 AGAIN = 1.4
-"""How many times the instructions of an element are issued where only inputs are kept, and intermediate values are computed
-again, over those where intermediate values are kept, too."""
+"""How many times the instructions of an element are issued where inputs lie in shared memory, and intermediate values are
+computed again, over those where intermediate values are kept in registers."""
 
 CUT_ACCESS = 360.0
 """Cycles of an access that the ends of a row may cut."""
@@ -56,14 +56,14 @@ PIECE = 57.0
 CACHE_MISSES = 0.42
 """Of the bytes that all rows share, such as weights, what the first-level cache does not hold."""
 
-CLUSTERS = (1, 2, 4, 8, 16)
+CLUSTERS = (1, 2, 8, 16)
 """Blocks of a row."""
 MAX_CUT, MAX_PIECES = 8, 16
 """Accesses of a thread: in registers where the ends of a row cut them, since the code is there twice; and of a group in shared
 memory, where each is waited for by itself."""
 MIN_PIECES = 4
 """Of those: one is waited for while others come."""
-GROUP_THREADS = (128, 256, 512, 1024)
+GROUP_THREADS = (256, 512, 1024)
 """Threads of a block of a group."""
 MAX_RESIDENT = 4
 """Blocks of groups on an SM: more of them only have more to exchange."""
@@ -77,8 +77,8 @@ class RowMapping(NamedTuple):
     """How rows lie on the machine: see the head of this module. `resident` blocks fit on an SM with `registers` of a thread.
 
     groups      that go over the rows, of blocks that meet in device memory; 0: blocks are handed out
-    in_shared   the row lies in shared memory, else in registers
-    inputs_only, one_pass, load_all_first   as of InnerPersistentParams
+    in_shared   inputs of the row lie in shared memory, else what is kept of it in registers
+    one_pass, load_all_first   as of InnerPersistentParams
     """
 
     threads: int
@@ -87,7 +87,6 @@ class RowMapping(NamedTuple):
     rows: int = 1
     groups: int = 0
     in_shared: bool = False
-    inputs_only: bool = False
     one_pass: bool = False
     resident: int = 1
     registers: int = 0
@@ -110,8 +109,7 @@ def row_mappings(
 def independent_block_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
     """Those whose blocks are handed out: of the rows only `side_by_side` counts, not how many there are."""
     for one_pass in row.passes:
-        for inputs_only in _residencies(row, one_pass):
-            yield from _in_registers(row, device, inputs_only, one_pass)
+        yield from _in_registers(row, device, one_pass)
         if may_use_shared:
             yield from _in_shared(row, device, one_pass)
 
@@ -131,10 +129,8 @@ def block_group_mappings_of_any_rows(
     if row.length < MIN_OF_GROUP:
         return
     for one_pass in row.passes:
-        for inputs_only in _residencies(row, one_pass):
-            yield from _groups(row, device, inputs_only, one_pass, in_shared=False)
-        if may_use_shared and not row.is_misaligned:
-            yield from _groups(row, device, True, one_pass, in_shared=True)
+        for in_shared in (False, True) if may_use_shared and not row.is_misaligned else (False,):
+            yield from _groups(row, device, one_pass, in_shared=in_shared)
 
 
 def block_group_mapping_for_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
@@ -144,11 +140,6 @@ def block_group_mapping_for_rows(most: RowMapping, rows: int, device: DeviceInfo
     if groups < rows and not most.in_shared:
         return None
     return most._replace(groups=groups, resident=-(-groups * most.sharing // device.sm_count))
-
-
-def _residencies(row: RowSpace, one_pass: bool) -> tuple[bool, ...]:
-    """Whether inputs only are kept in registers: where that is less."""
-    return (False, True) if row.kept[one_pass][True] < row.kept[one_pass][False] else (False,)
 
 
 def row_blocks(rows: int, m: RowMapping) -> int:
@@ -170,7 +161,7 @@ def row_work_of(row: RowSpace, m: RowMapping, device: DeviceInfo) -> Work:
     exchanges = row.exchanges(one_pass=m.one_pass)
     elements = m.rows * row.length / m.sharing
     steps = math.log2(min(along, WARP))
-    operations = row.operations * (AGAIN if m.inputs_only else 1.0)
+    operations = row.operations * (AGAIN if m.in_shared else 1.0)
     # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
     operations *= device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0
     operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
@@ -240,7 +231,7 @@ def _lines(row: RowSpace, threads: int) -> float:
     return WARP // along * (max(1.0, nbytes / LINE_BYTES) + more)
 
 
-def _registers(row: RowSpace, batch: int, inputs_only: bool, one_pass: bool, *, in_shared: bool) -> tuple[int, int]:
+def _registers(row: RowSpace, batch: int, one_pass: bool, *, in_shared: bool) -> tuple[int, int]:
     """Registers of a thread: what it should take, and what it may take at most (the compiler spills with less)."""
     words = 2 if row.is_double else 1
     expected = 26 + 4 * row.inputs + 24 * (words - 1)
@@ -249,7 +240,7 @@ def _registers(row: RowSpace, batch: int, inputs_only: bool, one_pass: bool, *, 
         expected += 8 if row.is_cut else 0
         moving = 16 if row.is_cut else 8
     else:
-        kept = row.kept[one_pass][inputs_only]
+        kept = row.kept[one_pass]
         expected += 16 if row.is_cut else 0
         expected += elements * (kept if row.vector > 1 else max(4, kept)) // 4
         # Beside what is kept, a part of the row is on its way through the arithmetic: of a cut row one vector after the other.
@@ -262,7 +253,7 @@ def _late_registers(row: RowSpace, batch: int) -> int:
     return batch * -(-row.vector * row.late_bytes // REGISTER_BYTES)
 
 
-def _in_registers(row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass: bool) -> Iterator[RowMapping]:
+def _in_registers(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
     most = MAX_CUT if row.is_cut else MAX_BATCH
     for sharing in clusters_of(row, device):
         mine = -(-row.accesses // sharing)
@@ -272,18 +263,16 @@ def _in_registers(row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass
             # With a larger batch and the same threads, some accesses would be idle for every thread.
             if threads > device.max_threads_per_block or -(-mine // threads) < batch:
                 continue
-            expected, needed = _registers(row, batch, inputs_only, one_pass, in_shared=False)
+            expected, needed = _registers(row, batch, one_pass, in_shared=False)
             if needed > max_registers(threads, device):
                 continue
             late = _late_registers(row, batch)
             for more in (0, late) if late and needed + late <= max_registers(threads, device) else (0,):
-                has = inputs_only, one_pass
+                held = expected + more
                 for rows in _rows_of_block(row, threads, sharing):
-                    resident = resident_blocks(threads * rows, expected + more, device)
+                    resident = resident_blocks(threads * rows, held, device)
                     if resident:
-                        yield RowMapping(
-                            threads, batch, sharing, rows, 0, False, *has, resident, expected + more, more > 0
-                        )
+                        yield RowMapping(threads, batch, sharing, rows, 0, False, one_pass, resident, held, more > 0)
 
 
 def _rows_of_block(row: RowSpace, threads: int, sharing: int) -> list[int]:
@@ -294,7 +283,7 @@ def _rows_of_block(row: RowSpace, threads: int, sharing: int) -> list[int]:
 
 
 def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[RowMapping]:
-    expected, needed = _registers(row, 1, True, one_pass, in_shared=True)
+    expected, needed = _registers(row, 1, one_pass, in_shared=True)
     for sharing in clusters_of(row, device):
         mine = -(-row.accesses // sharing)
         for batch in range(2, MAX_BATCH + 1):
@@ -309,16 +298,14 @@ def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[Ro
                 # It is compiled for so many.
                 resident = min(resident, launch_bounds_blocks(threads, expected))
             if resident and needed <= max_registers(threads, device):
-                yield RowMapping(threads, batch, sharing, 1, 0, True, True, one_pass, resident, expected)
+                yield RowMapping(threads, batch, sharing, 1, 0, True, one_pass, resident, expected)
 
 
-def _groups(
-    row: RowSpace, device: DeviceInfo, inputs_only: bool, one_pass: bool, *, in_shared: bool
-) -> Iterator[RowMapping]:
+def _groups(row: RowSpace, device: DeviceInfo, one_pass: bool, *, in_shared: bool) -> Iterator[RowMapping]:
     most = MAX_PIECES if in_shared else MAX_CUT if row.is_cut else MAX_BATCH
     for threads in (n for n in GROUP_THREADS if n <= device.max_threads_per_block):
         for batch, sharing in candidate_block_splits(row.accesses, threads, MIN_PIECES if in_shared else 1, most):
-            _, needed = _registers(row, batch, inputs_only, one_pass, in_shared=in_shared)
+            _, needed = _registers(row, batch, one_pass, in_shared=in_shared)
             needed += OF_GROUP
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
             if needed > max_registers(threads, device) or held > device.shared_per_block_optin:
@@ -328,7 +315,7 @@ def _groups(
             resident = min(room, MAX_RESIDENT, resident_blocks(threads, needed, device, held))
             groups = resident * device.sm_count // sharing
             if groups:
-                yield RowMapping(threads, batch, sharing, 1, groups, in_shared, inputs_only, one_pass, resident, needed)
+                yield RowMapping(threads, batch, sharing, 1, groups, in_shared, one_pass, resident, needed)
 
 
 def clusters_of(row: RowSpace, device: DeviceInfo) -> Iterator[int]:
@@ -342,7 +329,7 @@ def clusters_of(row: RowSpace, device: DeviceInfo) -> Iterator[int]:
 def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
     """The mapping that parameters say."""
     in_shared, groups = bool(params.in_shared), params.groups
-    expected, _ = _registers(row, params.batch, params.inputs_only, params.one_pass, in_shared=in_shared)
+    expected, _ = _registers(row, params.batch, params.one_pass, in_shared=in_shared)
     expected += _late_registers(row, params.batch) if params.load_all_first else 0
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
     resident = resident_blocks(params.threads * params.rows, expected, device, held)
@@ -355,7 +342,6 @@ def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceI
         params.rows,
         0 if groups is None else groups.count,
         in_shared,
-        params.inputs_only,
         params.one_pass,
         max(1, resident) if groups is None else groups.resident,
         expected,

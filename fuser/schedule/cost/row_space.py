@@ -7,7 +7,7 @@ from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
-from fuser.schedule.cost.persistent_bytes import has_statistics, kept_bytes, persistent_rows, stages_on_chip
+from fuser.schedule.cost.persistent_bytes import has_statistics, persistent_rows, stages_on_chip
 from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
@@ -27,7 +27,7 @@ class RowSpace:
     loaded, moved   bytes of an element that are read, and those that are read and written
     shared_bytes    bytes for an element that a cache has: rows share them, or another read brings them
     inputs          that lie along a row; `arguments`: with all outputs
-    kept            bytes of an element on chip: kept[one_pass][inputs_only]
+    kept            bytes of an element on chip: kept[one_pass]
     stages          of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
     out_of_phase    of the inputs, those that begin elsewhere than the vectors
@@ -44,7 +44,7 @@ class RowSpace:
     shared_bytes: int
     inputs: int
     arguments: int
-    kept: tuple[tuple[int, int], ...]
+    kept: tuple[int, ...]
     passes: tuple[bool, ...]
     stages: int
     operations: int
@@ -97,10 +97,7 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads) + found.repeated,
         len(found.along),
         len(found.along) + len(segment.output_tensors),
-        tuple(
-            (kept_bytes(segment, one_pass=one_pass), kept_bytes(segment, inputs_only=True, one_pass=one_pass))
-            for one_pass in passes
-        ),
+        tuple(persistent_rows(segment, one_pass=one_pass).kept for one_pass in passes),
         passes,
         stages_on_chip(segment),
         element_instructions(segment),

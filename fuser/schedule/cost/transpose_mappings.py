@@ -36,9 +36,9 @@ from fuser.schedule.cost.pointwise_work import (
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
-THREADS = (64, 128, 256, 512)
-"""Of a block."""
-TILES = (16, 32, 64, 128, 256)
+THREADS = 256
+"""Of a block; a tile of fewer accesses has a thread for each."""
+TILES = (16, 32, 64, 128)
 """Elements of a tile along a run."""
 MAX_ACCESSES = 16
 """Of a thread to one argument: more take registers."""
@@ -92,19 +92,12 @@ def transpose_mappings(work: TransposeProblem, device: DeviceInfo) -> Iterator[T
     for vectors in work.vectors:
         sides = [list(_tile_sides(work, vectors, k)) for k in (M, N)]
         for (m, lanes_m), (n, lanes_n) in product(*sides):
-            for threads in (t for t in THREADS if t <= device.max_threads_per_block):
-                found = TransposeMapping(vectors, (m, n), (lanes_m, lanes_n), threads)
-                # A tile of fewer accesses than the smallest block has a thread for each.
-                found = found._replace(threads=min(threads, m * n // max(vectors))) if threads == THREADS[0] else found
-                is_shared = shared_bytes(work, found) <= device.shared_per_block
-                has_few = m * n <= MAX_ACCESSES * found.threads * min(vectors)
-                if (
-                    is_shared
-                    and has_few
-                    and found.threads * max(vectors) <= m * n
-                    and transpose_resident_blocks(work, found, device)
-                ):
-                    yield found
+            threads = min(THREADS, device.max_threads_per_block, m * n // max(vectors))
+            found = TransposeMapping(vectors, (m, n), (lanes_m, lanes_n), threads)
+            is_shared = shared_bytes(work, found) <= device.shared_per_block
+            has_few = m * n <= MAX_ACCESSES * threads * min(vectors)
+            if is_shared and has_few and transpose_resident_blocks(work, found, device):
+                yield found
 
 
 def _tile_sides(work: TransposeProblem, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:

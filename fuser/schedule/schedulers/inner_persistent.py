@@ -285,7 +285,7 @@ def _params(
         accesses.vectorized,
         bounds,
         m.sharing,
-        m.inputs_only,
+        m.in_shared,
         in_shared,
         accesses.access,
         m.one_pass,
@@ -312,7 +312,7 @@ def _words(m: RowMapping) -> str:
     share = f", {m.groups} groups of {m.sharing} blocks" if m.groups else f", {m.sharing} blocks a row"
     rows = f", {m.rows} rows a block" if m.rows > 1 else ""
     passes = ", one pass" if m.one_pass else ""
-    again = ", the rest computed again" if m.inputs_only else ""
+    again = ", the rest computed again" if m.in_shared else ""
     first = ", all inputs read first" if m.load_all_first else ""
     return (
         f"{m.threads} threads of {m.batch} accesses in {place}{share if m.sharing > 1 else rows}{passes}{again}{first}"

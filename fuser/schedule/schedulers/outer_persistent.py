@@ -30,7 +30,7 @@ from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.cost.persistent_bytes import kept_bytes, stages_on_chip
+from fuser.schedule.cost.persistent_bytes import persistent_rows, stages_on_chip
 from fuser.schedule.cost.register_columns import (
     RegisterColumns,
     RegisterColumnShape,
@@ -293,7 +293,7 @@ def _register_columns(
         loops.vector,
         min(read),
         sum(read) + sum(written),
-        max(sum(read), kept_bytes(segment)),
+        max(sum(read), persistent_rows(segment, one_pass=False).kept),
         len(read) + len(written),
         sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
         joined_bytes(segment, 1),

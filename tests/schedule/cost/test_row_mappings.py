@@ -38,7 +38,7 @@ from tests.schedule.random_row_work import random_row_work
 
 H200 = DeviceInfo.preset("H200")
 DEVICES = {name: DeviceInfo.preset(name) for name in ("H200", "sm_80", "sm_75", "sm_120a")}
-DEVICES["small"] = replace(H200, sm_count=2, max_threads_per_block=256, registers_per_thread=64)
+DEVICES["small"] = replace(H200, sm_count=2, max_threads_per_block=256, registers_per_thread=96)
 SEEDS = range(60)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from fuser.ir.device_info import H200, REGISTER_STEP
 from fuser.ir.kernel.kernel import SpinWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.kernels.nvrtc import is_available
+from fuser.schedule.cost import row_mappings
 from fuser.schedule.params import InnerPersistentParams
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (
@@ -26,7 +29,14 @@ from tests.fusions.rows import (
     softmax,
 )
 from tests.judging.harness import run_on
-from tests.schedule.forced_rows import execute_rows, go_over_groups, propose_only, proposed, run_rows
+from tests.schedule.forced_rows import (
+    change_proposals,
+    execute_rows,
+    go_over_groups,
+    propose_only,
+    proposed,
+    run_rows,
+)
 
 D = DataType
 LENGTHS = [(5, 1000, 2), (3, 1544, 3), (2, 997, 1), (3, 1001, 4)]
@@ -70,7 +80,8 @@ def test_two_passes_meet_twice(in_shared: bool, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("inputs_only", [False, True])
 def test_what_is_kept_in_registers(inputs_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What several stages need, or what they compute it from."""
-    go_over_groups(monkeypatch, lambda m: not m.in_shared and m.inputs_only == inputs_only)
+    go_over_groups(monkeypatch, lambda m: not m.in_shared)
+    change_proposals(monkeypatch, lambda p: replace(p, inputs_only=inputs_only))
     run_rows(softmax, D.BFloat16, 3, 1544)
 
 
@@ -213,6 +224,7 @@ def test_several_blocks_of_sums_of_doubles_share_a_processor(
         else:
             fd.add_output(x * fd.ops.rsqrt(fd.ops.sum(x * x, [1], keepdim=True) + 1e-6))
 
+    monkeypatch.setattr(row_mappings, "GROUP_THREADS", (128, 256))
     propose_only(monkeypatch, lambda m: m.groups > 0 and not m.in_shared and m.resident > 1)
     fusion = fusion_of(define, D.Double)
     shapes = [(rows, length)] * len(fusion.input_tensors)
