@@ -16,9 +16,11 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/inner_outer_mappings.py": {
         "threads": "SUMMING_BLOCKS",
     },
+    "cost/mapping_search.py": {
+        "elements": "MAX_REMEMBERED",
+    },
     "cost/pointwise_mappings.py": {
         "share": "KEPT",
-        "elements": "MAX_REMEMBERED",
     },
     "cost/pointwise_space.py": {
         "elements": "ANYWHERE",
@@ -35,7 +37,6 @@ NUMBERS: dict[str, dict[str, str]] = {
         "instructions": "CUT",
         "exchanges": "CLUSTER_EXCHANGE COUNTED",
         "share": "EVEN_EDGES BUSY",
-        "elements": "MAX_REMEMBERED",
     },
     "cost/reduction_space.py": {
         "elements": "_LITTLE",

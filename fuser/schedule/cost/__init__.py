@@ -5,6 +5,7 @@ Imports of schedule/: analysis/, transforms/, scheduler.py and params.py.
 
 All mappings
     estimate.py                   microseconds of the work that a mapping asks of the machine
+    mapping_search.py             of mappings and their times the one to propose, the order of the others, and why
     code_costs.py                 instructions and cycles of generated code
     occupancy.py                  blocks that an SM holds at once
     instruction_cache.py          elements per iteration for which the instruction cache holds the code

@@ -29,9 +29,6 @@ LIMITS_NORM = 3.0
 CLOSE = 1.03
 """Times so close to the least that estimates do not tell them apart."""
 
-MAX_EXPLAINED = 5
-"""Mappings that `explain` shows."""
-
 ROUNDING = 1e-8
 """Part of a time by which bounds are lower than what is proved: sums in another order differ by less, as do waves that are not
 counted."""

@@ -11,7 +11,6 @@ be fastest of those of a segment took 1 % more than what was.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -29,7 +28,7 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import MAX_EXPLAINED, OWN_TRANSFER, Work, close_to, estimate, total_time
+from fuser.schedule.cost.estimate import OWN_TRANSFER, Work, estimate, total_time
 from fuser.schedule.cost.inner_outer_mappings import (
     BLOCKS_OF_ROWS,
     CLUSTER,
@@ -40,6 +39,7 @@ from fuser.schedule.cost.inner_outer_mappings import (
     inner_outer_mappings,
 )
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, ranked
 from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
 from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
 from fuser.schedule.transforms.shared_rows import unrolled
@@ -48,8 +48,6 @@ AHEAD = 0.5
 """Of the time that rows take to come, what is left where they are loaded while blocks wait for one another."""
 PLACES, MANY_ITERATIONS = 4, 16
 """Blocks of an SM, or rows of a thread, that are many; and iterations that are."""
-MAX_REMEMBERED = 1024
-"""Spaces whose best mappings are kept."""
 
 
 def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> Work:
@@ -167,25 +165,18 @@ def saturating_rows(space: InnerOuterSpace, device: DeviceInfo) -> int:
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[tuple[float, InnerOuterMapping], ...]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
-
-    Of mappings that take about as long, it is one of wide accesses.
-    """
-    times = [
-        (total_time(inner_outer_work_of(space, m, device), device), m) for m in inner_outer_mappings(space, device)
-    ]
-    times.sort(key=operator.itemgetter(0))
-    close = (timed for timed in times if timed[0] <= close_to(times[0][0], device))
-    best = min(close, key=lambda timed: (-timed[1].vector, *timed), default=None)
-    return () if best is None else (best, *(timed for timed in times if timed is not best))
+def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[Timed[InnerOuterMapping], ...]:
+    """All mappings, first the one to propose: of those that take about as long one of wide accesses."""
+    mappings = inner_outer_mappings(space, device)
+    times = ((total_time(inner_outer_work_of(space, m, device), device), m) for m in mappings)
+    return ranked(times, lambda timed: (-timed[1].vector, *timed), device)
 
 
 @searched
-def gradient_of_rank(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> tuple[float, InnerOuterMapping] | None:
+def gradient_of_rank(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> Timed[InnerOuterMapping] | None:
     """That of `ranked_inner_outer` with so many before it; None behind the last."""
-    ranked = ranked_inner_outer(space, device)
-    return ranked[rank] if rank < len(ranked) else None
+    found = ranked_inner_outer(space, device)
+    return found[rank] if rank < len(found) else None
 
 
 @searched
@@ -198,8 +189,8 @@ def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
 def inner_outer_reasons(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[str]:
     """What the fastest mappings should take, and two kernels."""
     yield f"about {space.rows} rows of {space.length} elements, in accesses of {space.vector} at most"
-    for _, m in ranked_inner_outer(space, device)[:MAX_EXPLAINED]:
-        yield f"{_words(m)}: {estimate(inner_outer_work_of(space, m, device), device)}"
+    found = ranked_inner_outer(space, device)
+    yield from explained(found, _words, lambda m: inner_outer_work_of(space, m, device), device)
     yield f"two kernels: {estimate(two_kernel_work(space, device), device)}"
 
 

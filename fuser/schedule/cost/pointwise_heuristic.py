@@ -13,13 +13,8 @@ from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.inner_tile import SizedSegment
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
-from fuser.schedule.cost.pointwise_mappings import (
-    MAX_EXPLAINED,
-    best_pointwise,
-    fastest_run,
-    pointwise_reasons,
-    ranked_pointwise,
-)
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
+from fuser.schedule.cost.pointwise_mappings import best_pointwise, fastest_run, pointwise_reasons, ranked_pointwise
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
-from fuser.schedule.cost.estimate import close_to, estimate
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     LoopNest,
@@ -43,10 +43,6 @@ TRIED_UNROLLS = (2,)
 """Those by which nests of loops are compared first."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""
-MAX_EXPLAINED = 5
-"""Mappings that `explain` shows, and that tuning measures."""
-MAX_REMEMBERED = 4096
-"""Segments at some sizes whose best mappings are kept."""
 
 
 def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
@@ -118,10 +114,8 @@ def pointwise_mappings(costs: PointwiseCosts) -> Iterator[PointwiseMapping]:
                         yield m
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[tuple[float, PointwiseMapping], ...]:
-    """Mappings with the microseconds that they should take: first the one to propose, then the fastest of those that were
-    compared. Nests of loops are compared by a middling block of each, then all blocks and iterations of the best ones."""
+def _compared(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
+    """Times of mappings: of a middling block of each nest of loops, then of all blocks and iterations of the best nests."""
     costs = PointwiseCosts(work, device)
     found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
     for vector in work.vectors:
@@ -136,16 +130,26 @@ def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[tuple[
         for t, best, singles in nests:
             if t <= least * KEPT:
                 _refine(costs, best, singles)
-    ranked = sorted((t, m) for m, t in costs.times.items() if t < math.inf)
-    limit = close_to(ranked[0][0], device)
-    best = min((timed for timed in ranked if timed[0] <= limit), key=lambda timed: _preference(costs, timed[1]))
-    return (best, *(timed for timed in ranked if timed is not best))
+    return costs
 
 
 @searched
+@lru_cache(maxsize=MAX_REMEMBERED)
 def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> PointwiseMapping:
-    """The first of `ranked_pointwise`."""
-    return ranked_pointwise(work, device)[0][1]
+    """The mapping to propose."""
+    return _preferred(_compared(work, device))
+
+
+def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[Timed[PointwiseMapping], ...]:
+    """The mappings that were compared, first the one to propose."""
+    costs = _compared(work, device)
+    return ranked(costs.timed(), partial(_preference, costs), device)
+
+
+def _preferred(costs: PointwiseCosts) -> PointwiseMapping:
+    best = preferred(costs.timed(), partial(_preference, costs), costs.device)
+    assert best is not None
+    return best[1]
 
 
 def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[PointwiseMapping]) -> None:
@@ -168,12 +172,12 @@ def fastest_run(work: PointwiseProblem, vector: int, device: DeviceInfo) -> Poin
     for single in _single_iterations(nest, device):
         for m in (single, *_iterations(nest, single)):
             costs.time(m)
-    limit = close_to(min(costs.times.values()), device)
-    return min((m for m, time in costs.times.items() if time <= limit), key=lambda m: _preference(costs, m))
+    return _preferred(costs)
 
 
-def _preference(costs: PointwiseCosts, m: PointwiseMapping) -> tuple[object, ...]:
-    """Of mappings that take about as long the plainest, so that many sizes share a kernel."""
+def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[object, ...]:
+    """The plainest, so that many sizes share a kernel."""
+    m = timed[1]
     is_plain = m.loops == tuple((p,) for p in range(len(costs.work.lengths)))
     is_apart = is_flat(grid_of(costs.nest(m.vector, m.loops).counts, m))
     return (
@@ -189,13 +193,11 @@ def _preference(costs: PointwiseCosts, m: PointwiseMapping) -> tuple[object, ...
     )
 
 
-def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> tuple[str, ...]:
-    """Why a mapping is proposed: the first of all, with their times by part."""
+def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> Iterator[str]:
+    """Why a mapping is proposed."""
     costs = PointwiseCosts(work, device)
-    return tuple(
-        f"{_words(m)}: {estimate(costs.work_of(m, costs.resident_blocks(m)), device)}"
-        for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]
-    )
+    found = ranked_pointwise(work, device)
+    return explained(found, _words, lambda m: costs.work_of(m, costs.resident_blocks(m)), device)
 
 
 def _words(m: PointwiseMapping) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
@@ -345,6 +345,10 @@ class PointwiseCosts:
             found = total_time(self.work_of(m, resident), self.device) if resident else math.inf
             self.times[m] = found
         return found
+
+    def timed(self) -> Iterator[tuple[float, PointwiseMapping]]:
+        """The mappings that were asked for, with their times."""
+        return ((time, m) for m, time in self.times.items() if time < math.inf)
 
     def resident_blocks(self, m: PointwiseMapping) -> int:
         """Blocks that an SM holds; 0 where threads would not have their registers."""

@@ -13,8 +13,8 @@ code that are not in `code_costs` were fitted to two thirds of 104 reductions on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
@@ -32,7 +32,15 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import MAX_EXPLAINED, Work, close_to, estimate, least_time, total_time
+from fuser.schedule.cost.estimate import Work, least_time, total_time
+from fuser.schedule.cost.mapping_search import (
+    MAX_REMEMBERED,
+    Timed,
+    explained,
+    preferred,
+    ranked,
+    times_within_bounds,
+)
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
@@ -133,58 +141,46 @@ def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]
 
 BUSY = 0.9
 """Of the SMs, how many have a block where none should be idle."""
-MAX_REMEMBERED = 4096
-"""Reductions whose best mappings are kept."""
 
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
-def best_reduction(space: ReductionSpace, device: DeviceInfo) -> tuple[float, ReductionMapping]:
+def best_reduction(space: ReductionSpace, device: DeviceInfo) -> Timed[ReductionMapping]:
     """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
     singles = list(_single_accesses(space, device))
     resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
     found = [(_block_work(space, m, device), m) for m in singles]
     bounds = [_least_time(space, of, m, resident[m.threads], device) for of, m in found]
-    times: list[tuple[float, ReductionMapping]] = []
-    limit = math.inf
-    for place in sorted(range(len(found)), key=bounds.__getitem__):
-        if bounds[place] > limit:
-            break
+
+    def times_of(place: int) -> Iterator[Timed[ReductionMapping]]:
         of, single = found[place]
         for m in _with_unrolls(space, single, device):
-            time = total_time(_work_of(space, of, m, m.resident, device), device)
-            times.append((time, m))
-            limit = min(limit, close_to(time, device))
-    return _preferred(space, times, limit, device)
+            yield total_time(_work_of(space, of, m, m.resident, device), device), m
+
+    best = preferred(times_within_bounds(bounds, times_of, device), partial(_preference, space, device), device)
+    assert best is not None
+    return best
 
 
-def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[tuple[float, ReductionMapping], ...]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
-    times = sorted(
-        (total_time(reduction_work_of(space, m, device), device), m) for m in reduction_mappings(space, device)
+def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[Timed[ReductionMapping], ...]:
+    """All mappings, first the one to propose."""
+    mappings = reduction_mappings(space, device)
+    times = ((total_time(reduction_work_of(space, m, device), device), m) for m in mappings)
+    return ranked(times, partial(_preference, space, device), device)
+
+
+def _preference(space: ReductionSpace, device: DeviceInfo, timed: Timed[ReductionMapping]) -> tuple[object, ...]:
+    """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
+    _, m = timed
+    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
+
+
+def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> Iterator[str]:
+    """Why a mapping is proposed."""
+    yield f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
+    yield from explained(
+        ranked_reductions(space, device), _words, lambda m: reduction_work_of(space, m, device), device
     )
-    best = _preferred(space, times, close_to(times[0][0], device), device)
-    return (best, *(timed for timed in times if timed is not best))
-
-
-def _preferred(
-    space: ReductionSpace, times: Iterable[tuple[float, ReductionMapping]], limit: float, device: DeviceInfo
-) -> tuple[float, ReductionMapping]:
-    """Of mappings that take about as long, up to `limit`, one that leaves no SM idle, with most threads and fewest blocks that
-    share a result, so that many sizes share a kernel."""
-
-    def preference(timed: tuple[float, ReductionMapping]) -> tuple[object, ...]:
-        _, m = timed
-        return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
-
-    return min((timed for timed in times if timed[0] <= limit), key=preference)
-
-
-def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> tuple[str, ...]:
-    """Why a mapping is proposed: the first of all, with their times by part."""
-    first = f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
-    ranked = ranked_reductions(space, device)[:MAX_EXPLAINED]
-    return (first, *(f"{_words(m)}: {estimate(reduction_work_of(space, m, device), device)}" for _, m in ranked))
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:

@@ -15,6 +15,7 @@ from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, 
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.cost.row_mappings import (
@@ -37,8 +38,6 @@ OWN_INSTRUCTIONS = 64
 """Of a thread, whatever it holds: it finds its columns by divisions, and tests them."""
 MAX_COLUMNS = 256
 """Accesses of a block side by side: more of them share nothing else."""
-MAX_REMEMBERED = 1024
-"""Columns whose best shapes are kept."""
 
 
 @record

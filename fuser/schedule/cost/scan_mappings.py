@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
-from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
+from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_mappings import EDGES, EVEN_EDGES
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
@@ -63,10 +64,6 @@ MAX_RUN = 1024
 """Bytes of a row of a block of columns."""
 MAX_SHARING = 6
 """Blocks of an SM that share scans."""
-MAX_EXPLAINED = 5
-"""Mappings that `explain` shows."""
-MAX_REMEMBERED = 1024
-"""Scans whose mappings are kept."""
 
 
 @record
@@ -309,45 +306,39 @@ def scan_work_of(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Work:
     )
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_scans(scan: ScanSpace, device: DeviceInfo) -> tuple[tuple[float, ScanMapping], ...]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest.
+def _times(scan: ScanSpace, device: DeviceInfo) -> Iterator[Timed[ScanMapping]]:
+    return ((total_time(scan_work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
 
-    Of those that take about as long it is one of fewest blocks that share a scan; of columns that loads ahead, since the
-    compiler does not have many tested loads on their way at once; whose threads all have work, with the longest runs of memory.
-    """
-    times = sorted((total_time(scan_work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
-    limit = close_to(times[0][0], device)
 
-    def preference(timed: tuple[float, ScanMapping]) -> tuple[object, ...]:
-        m = timed[1]
-        along = ceil_div(scan.length, m.vector if scan.inner else 1)
-        idle = steps_of(scan, m) * m.along * m.batch * m.sharing - along if scan.inner else 0
-        return (
-            m.sharing,
-            m.prefetch is scan.inner,
-            idle,
-            -m.vector * (m.along if scan.inner else m.across),
-            -m.threads,
-            -m.batch,
-            m,
-        )
-
-    best = min((timed for timed in times if timed[0] <= limit), key=preference)
-    return (best, *(timed for timed in times if timed is not best))
+def _preference(scan: ScanSpace, timed: Timed[ScanMapping]) -> tuple[object, ...]:
+    """Fewest blocks that share a scan; of columns one that loads ahead, since the compiler does not have many tested loads on
+    their way at once; whose threads all have work, with the longest runs of memory."""
+    m = timed[1]
+    along = ceil_div(scan.length, m.vector if scan.inner else 1)
+    idle = steps_of(scan, m) * m.along * m.batch * m.sharing - along if scan.inner else 0
+    run = m.vector * (m.along if scan.inner else m.across)
+    return m.sharing, m.prefetch is scan.inner, idle, -run, -m.threads, -m.batch, m
 
 
 @searched
-def best_scan(scan: ScanSpace, device: DeviceInfo) -> tuple[float, ScanMapping]:
-    """The first of `ranked_scans`."""
-    return ranked_scans(scan, device)[0]
+@lru_cache(maxsize=MAX_REMEMBERED)
+def best_scan(scan: ScanSpace, device: DeviceInfo) -> Timed[ScanMapping]:
+    """The mapping to propose."""
+    best = preferred(_times(scan, device), partial(_preference, scan), device)
+    assert best is not None
+    return best
+
+
+def ranked_scans(scan: ScanSpace, device: DeviceInfo) -> tuple[Timed[ScanMapping], ...]:
+    """All mappings, first the one to propose."""
+    return ranked(_times(scan, device), partial(_preference, scan), device)
 
 
 def scan_reasons(scan: ScanSpace, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed: the first of all, with their times by part."""
+    """Why a mapping is proposed."""
     yield f"{scan.kept} scans of {scan.length} elements, in accesses of {scan.vector}"
-    for _, m in ranked_scans(scan, device)[:MAX_EXPLAINED]:
-        yield f"{_words(scan, m)}: {estimate(scan_work_of(scan, m, device), device)}"
+    found = ranked_scans(scan, device)
+    yield from explained(found, partial(_words, scan), lambda m: scan_work_of(scan, m, device), device)
 
 
 def _words(scan: ScanSpace, m: ScanMapping) -> str:

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
-from fuser.schedule.cost.estimate import Work, close_to, estimate, total_time
+from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
-from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK, MAX_EXPLAINED, MAX_REMEMBERED
+from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.cost.pointwise_work import (
     ACCESS,
     BLOCK_CYCLES,
@@ -188,37 +189,38 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int
     )
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_transposes(work: TransposeProblem, device: DeviceInfo) -> tuple[tuple[float, TransposeMapping], ...]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest. None: no tile
-    fits."""
-    ranked = sorted((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
-    if not ranked:
-        return ()
-    limit = close_to(ranked[0][0], device)
+def _times(work: TransposeProblem, device: DeviceInfo) -> Iterator[Timed[TransposeMapping]]:
+    return ((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
 
-    def preference(timed: tuple[float, TransposeMapping]) -> tuple[object, ...]:
-        time, m = timed
-        return -m.vectors[N], abs(m.threads - COPY_BLOCK), time, m
 
-    best = min((timed for timed in ranked if timed[0] <= limit), key=preference)
-    return (best, *(timed for timed in ranked if timed is not best))
+def _preference(timed: Timed[TransposeMapping]) -> tuple[object, ...]:
+    time, m = timed
+    return -m.vectors[N], abs(m.threads - COPY_BLOCK), time, m
 
 
 @searched
-def best_transpose(work: TransposeProblem, device: DeviceInfo) -> tuple[float, TransposeMapping] | None:
-    """The first of `ranked_transposes`."""
-    return next(iter(ranked_transposes(work, device)), None)
+@lru_cache(maxsize=MAX_REMEMBERED)
+def best_transpose(work: TransposeProblem, device: DeviceInfo) -> Timed[TransposeMapping] | None:
+    """The mapping to propose; None: no tile fits."""
+    return preferred(_times(work, device), _preference, device)
+
+
+def ranked_transposes(work: TransposeProblem, device: DeviceInfo) -> tuple[Timed[TransposeMapping], ...]:
+    """All mappings, first the one to propose."""
+    return ranked(_times(work, device), _preference, device)
 
 
 def _work_of(work: TransposeProblem, m: TransposeMapping, device: DeviceInfo) -> Work:
     return transpose_work_of(work, m, transpose_resident_blocks(work, m, device), device)
 
 
-def transpose_reasons(work: TransposeProblem, device: DeviceInfo) -> tuple[str, ...]:
-    """Why a mapping is proposed: the first of all, with their times by part."""
-    return tuple(
-        f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
-        f"{shared_bytes(work, m)} bytes of shared memory: {estimate(_work_of(work, m, device), device)}"
-        for _, m in ranked_transposes(work, device)[:MAX_EXPLAINED]
-    )
+def transpose_reasons(work: TransposeProblem, device: DeviceInfo) -> Iterator[str]:
+    """Why a mapping is proposed."""
+
+    def words(m: TransposeMapping) -> str:
+        return (
+            f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
+            f"{shared_bytes(work, m)} bytes of shared memory"
+        )
+
+    return explained(ranked_transposes(work, device), words, lambda m: _work_of(work, m, device), device)

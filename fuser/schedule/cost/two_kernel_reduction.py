@@ -44,7 +44,8 @@ from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_g
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.reduction_mappings import MAX_REMEMBERED, best_reduction
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
+from fuser.schedule.cost.reduction_mappings import best_reduction
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_digits, round_up_length
 from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
 from fuser.schedule.cost.row_space import RowSpace, row_space

@@ -15,12 +15,9 @@ asynchronously, and each stage reads them again (`transforms/shared_rows.py`).
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby, islice
 from typing import NamedTuple
 
 from fuser.ir.device_info import DeviceInfo
@@ -32,7 +29,15 @@ from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
-from fuser.schedule.cost.estimate import MAX_EXPLAINED, Work, close_to, estimate, least_times, total_time
+from fuser.schedule.cost.estimate import Work, least_times, total_time
+from fuser.schedule.cost.mapping_search import (
+    MAX_REMEMBERED,
+    Timed,
+    explained,
+    preferred,
+    ranked,
+    times_within_bounds,
+)
 from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import (
     RowMapping,
@@ -95,8 +100,6 @@ class InnerPersistentScheduler:
 
 MAX_SHAPES = 256
 """Shapes of rows, without how many there are, whose mappings are kept for the next time: some 50 KB each."""
-MAX_REMEMBERED = 1024
-"""Numbers of rows of such shapes whose best mappings are kept."""
 
 
 @record
@@ -152,37 +155,21 @@ def _best(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
-    """The same as it is for any number of rows, see `_by_preference`.
-
-    Of mappings that take about as long `_preference` decides, whatever number of rows there is: many numbers share a kernel.
-    """
+    """The same as it is for any number of rows, see `_of_any_rows`."""
     rows = asked.row.rows
-    found = _by_preference(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
-    times: dict[int, float] = {}
+    found = _of_any_rows(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
 
-    def time(place: int) -> float:
-        if place not in times:
-            known = found[place]
-            m = _for_rows(asked, known.mapping, device)
-            times[place] = math.inf if m is None else total_time(work_for_rows(known.work, m, rows), device)
-        return times[place]
+    def times_of(place: int) -> Iterator[Timed[RowMapping]]:
+        known = found[place]
+        m = _for_rows(asked, known.mapping, device)
+        if m is not None:
+            yield total_time(work_for_rows(known.work, m, rows), device), known.mapping
 
     bounds = [
         a if (a := k.start + k.of_row * rows) > (b := k.other_start + k.other_of_row * rows) else b for k in found
     ]
-    # Any order leads to the same answer. In that of the bounds few mappings need more than a look at theirs.
-    least = math.inf
-    for place in sorted(range(len(found)), key=bounds.__getitem__):
-        if bounds[place] > least:
-            break
-        least = min(least, time(place))
-    limit = close_to(least, device)
-    close = [place for place in range(len(found)) if bounds[place] <= limit]
-    for _, places in groupby(close, key=lambda place: _preference(found[place].mapping)):
-        best = min(places, key=time)
-        if time(best) <= limit < math.inf:
-            return found[best].mapping
-    return None
+    best = preferred(times_within_bounds(bounds, times_of, device), _preference, device)
+    return None if best is None else best[1]
 
 
 class _ForAnyRows(NamedTuple):
@@ -198,11 +185,11 @@ class _ForAnyRows(NamedTuple):
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _by_preference(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
-    """All mappings of rows with these `side_by_side`, however many there are, that to prefer first."""
+def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
+    """All mappings of rows with these `side_by_side`, however many there are."""
     mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_ForAnyRows] = []
-    for m in sorted(mappings, key=_preference):
+    for m in mappings:
         work = row_work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
@@ -233,26 +220,22 @@ def _groups(asked: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False)
     return find(asked.row, device, may_use_shared=asked.may_use_shared_in_groups) if asked.may_use_block_groups else ()
 
 
-def _preference(m: RowMapping) -> tuple[bool, bool, bool, int]:
-    """The least is proposed, of mappings that take about as long, and of those alike the fastest.
-
-    What needs the least of what is only guessed: a second pass reads what is there, one pass corrects its sums as it goes;
+def _preference(timed: Timed[RowMapping]) -> tuple[object, ...]:
+    """What needs the least of what is only guessed: a second pass reads what is there, one pass corrects its sums as it goes;
     registers are waited for by the compiler; threads with few accesses, and none early, need few of them. On an H200 that is
     the best of the orders that were tried, by measured times of 156 segments.
+
+    The number of rows does not count: many numbers share a kernel.
     """
-    return m.one_pass, m.in_shared, m.load_all_first, m.batch
+    time, m = timed
+    return m.one_pass, m.in_shared, m.load_all_first, m.batch, time, m
 
 
-def _ranked(asked: _MappingQuery, device: DeviceInfo) -> list[tuple[float, RowMapping]]:
-    """All mappings with the microseconds that they should take: first the one to propose, then the fastest."""
+def _ranked(asked: _MappingQuery, device: DeviceInfo) -> tuple[Timed[RowMapping], ...]:
+    """All mappings, first the one to propose."""
     found = [*_independent_block_mappings(asked, device), *_groups(asked, device)]
-    times = [
-        (total_time(row_work_of(asked.row, m, device), device), m) for m in found if _is_resident(asked, m, device)
-    ]
-    limit = close_to(min((time for time, _ in times), default=math.inf), device)
-    best = min((t for t in times if t[0] <= limit), key=lambda timed: (_preference(timed[1]), timed[0]), default=None)
-    rest = sorted((timed for timed in times if timed is not best), key=operator.itemgetter(0))
-    return rest if best is None else [best, *rest]
+    fitting = (m for m in found if _is_resident(asked, m, device))
+    return ranked(((total_time(row_work_of(asked.row, m, device), device), m) for m in fitting), _preference, device)
 
 
 def _params(
@@ -301,9 +284,8 @@ def _reasons(length: int, asked: _MappingQuery, m: RowMapping, device: DeviceInf
     """What a mapping should take, beside what the fastest others should."""
     row = asked.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
-    others = (other for _, other in _ranked(asked, device) if other != m)
-    for shown in (m, *islice(others, MAX_EXPLAINED - 1)):
-        yield f"{_words(shown)}: {estimate(row_work_of(row, shown, device), device)}"
+    others = (timed for timed in _ranked(asked, device) if timed[1] != m)
+    yield from explained(((0.0, m), *others), _words, lambda shown: row_work_of(row, shown, device), device)
 
 
 def _words(m: RowMapping) -> str:

@@ -23,7 +23,7 @@ from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, joined_dims
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.cost.pointwise_mappings import MAX_EXPLAINED
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_digits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (

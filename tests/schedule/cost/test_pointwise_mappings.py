@@ -13,8 +13,8 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_mappings import (
-    MAX_EXPLAINED,
     pointwise_mappings,
     pointwise_reasons,
     ranked_pointwise,
@@ -171,7 +171,7 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
 
 def test_the_best_are_explained() -> None:
     work = random_work(random.Random(7))
-    reasons = pointwise_reasons(work, H200)
+    reasons = list(pointwise_reasons(work, H200))
     assert 1 < len(reasons) <= MAX_EXPLAINED
     for words in reasons:
         assert "elements a thread" in words

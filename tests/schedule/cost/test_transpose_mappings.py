@@ -9,7 +9,7 @@ import pytest
 
 from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.pointwise_mappings import MAX_EXPLAINED
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_work import AccessPattern
 from fuser.schedule.cost.transpose_mappings import (
     TransposeProblem,
@@ -95,6 +95,6 @@ def test_tiles_follow_the_device(other: DeviceInfo) -> None:
 
 
 def test_the_best_are_explained() -> None:
-    reasons = transpose_reasons(random_work(random.Random(7)), H200)
+    reasons = list(transpose_reasons(random_work(random.Random(7)), H200))
     assert 1 < len(reasons) <= MAX_EXPLAINED
     assert all("tiles of" in words and "us (memory" in words for words in reasons)

@@ -20,10 +20,10 @@ from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.nvrtc import is_available
-from fuser.schedule.cost.estimate import MAX_EXPLAINED
+from fuser.schedule.cost import mapping_search
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.row_mappings import RowMapping, block_group_mappings
 from fuser.schedule.scheduler import Refused
-from fuser.schedule.schedulers import inner_persistent
 from fuser.schedule.schedulers.inner_persistent import (
     InnerPersistentScheduler,
     _best,
@@ -237,7 +237,7 @@ def test_params_explain_themselves() -> None:
 
 def test_nothing_is_put_into_words_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(inner_persistent, "estimate", lambda *_: pytest.fail("estimated for a text"))
+        patch.setattr(mapping_search, "estimate", lambda *_: pytest.fail("estimated for a text"))
         params = proposed(fusion_of(softmax), (64, 1000), dtype=Float)
     assert len(params.reasons) == 1 + MAX_EXPLAINED
     assert params.reasons[1:] == tuple(params.reasons)[1:]
