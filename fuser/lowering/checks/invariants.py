@@ -1,25 +1,25 @@
 """What each lowering pass ensures, as code: named checks, run after every pass when FUSER_VERIFY has `passes`.
 
-    build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
-    prefetch_loads       collectives_are_whole       still
-    partial_residency    collectives_are_whole       still
-    pipeline_copies      collectives_are_whole       still
-                         copies_are_waited_for       a wait parts the copies to a buffer from its reads
-    insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
-    expand_collectives   no_collectives              every Reduce, Scan and GridBarrier is expanded
-                         semaphores_are_reset        what is added to a semaphore is taken back
-    allocate_shared      shared_memory_is_placed     every shared buffer has an offset, a multiple of 16
-                         shared_values_survive       no buffer at an overlapping place is written between a write and its read
-    insert_syncs         no_unsynchronised_pair      a barrier parts any two accesses by different threads, one a write
-                         reads_of_other_blocks_are_fresh  what other blocks write is read past the first-level cache
-                         published_writes_are_complete    a barrier parts what threads write for other blocks from its signal
-    unswitch_loops       no_unswitch_left            no loop asks for a hoisted test any more
-                         unswitched_sides_agree      both sides of a hoisted test write the same elements
-    merge_predicates     no_equal_neighbours         neighbouring statements are under different tests
-    sink_into_branches   unswitched_sides_store_alike    both sides of a hoisted test store the same outside registers
+    build_loop_nests      collectives_are_unexpanded          no barrier, shuffle, atomic or fence yet
+    prefetch_loads        collectives_are_unexpanded
+    partial_residency     collectives_are_unexpanded
+    pipeline_copies       collectives_are_unexpanded
+                          copies_are_waited_for               a wait separates copies to a buffer from its reads
+    insert_grid_barriers  no_unordered_blocks                 a grid barrier separates conflicting accesses of different blocks
+    expand_collectives    no_collectives                      every Reduce, Scan and GridBarrier is expanded
+                          semaphores_are_reset                additions to a semaphore are undone
+    allocate_shared       shared_buffers_have_offsets         multiples of 16
+                          live_buffers_do_not_overlap         no write to an overlapping buffer between a write and its read
+    insert_syncs          no_unsynchronised_pair              a barrier separates conflicting accesses of different threads
+                          reads_of_other_blocks_are_fresh     values that other blocks write are read past the L1 cache
+                          published_writes_are_complete       a barrier separates writes for other blocks from the signal
+    unswitch_loops        no_unswitch_left                    no loop is still marked for unswitching
+                          unswitched_branches_agree           both branches of a hoisted test write the same elements
+    merge_predicates      equal_predicates_are_merged         adjacent statements are under different predicates
+    sink_into_branches    unswitched_branches_store_the_same  as unswitched_branches_agree, without registers
 
-Each check shares no code with the pass it is about. A check goes on holding after the passes that follow, but for those about
-collectives that are whole, and for the registers of hoisted tests: a value that one branch needs is computed in that alone.
+Checks share no code with the passes. A check also holds after later passes, with two exceptions: collectives are expanded
+later, and a value that one branch of a hoisted test needs is later computed in that branch alone.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def check_invariants(pass_name: str, result: PassResult, checked_after: str | No
 # --- the checks -------------------------------------------------------------------------------------------------------
 
 
-def collectives_are_whole(result: PassResult, found: Findings) -> None:
+def collectives_are_unexpanded(result: PassResult, found: Findings) -> None:
     """No barrier, shuffle, atomic or fence yet: later passes decide about them once all collectives are known."""
     for stmt in walk(result.body):
         if scope_of(stmt) > Scope.thread and not isinstance(stmt, (Reduce, Scan)):
@@ -109,7 +109,7 @@ def semaphores_are_reset(result: PassResult, found: Findings) -> None:
             found.mark(stmt, "nothing sets this semaphore back to 0")
 
 
-def shared_memory_is_placed(result: PassResult, found: Findings) -> None:
+def shared_buffers_have_offsets(result: PassResult, found: Findings) -> None:
     """Every shared buffer has an offset, a multiple of 16."""
     assert result.offsets is not None
     for stmt in walk(result.body):
@@ -122,7 +122,7 @@ def shared_memory_is_placed(result: PassResult, found: Findings) -> None:
             found.mark(stmt, f"this buffer starts at byte {offset}, no multiple of 16")
 
 
-def shared_values_survive(result: PassResult, found: Findings) -> None:
+def live_buffers_do_not_overlap(result: PassResult, found: Findings) -> None:
     """Between a write of a shared buffer and a read of it, no buffer whose place overlaps is written."""
     assert result.offsets is not None
     offsets = result.offsets
@@ -168,7 +168,7 @@ def no_unswitch_left(result: PassResult, found: Findings) -> None:
             found.mark(stmt, "this loop still asks for a hoisted test")
 
 
-def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
+def unswitched_branches_agree(result: PassResult, found: Findings) -> None:
     """Both sides of a hoisted test write the same elements in the same order.
 
     What the tested side does only where a test fails is none of this, unless the other side still tests a part of it.
@@ -178,8 +178,8 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
             found.mark(stmt, "the two sides of this test do not write the same elements")
 
 
-def unswitched_sides_store_alike(result: PassResult, found: Findings) -> None:
-    """As unswitched_sides_agree, of all memory but registers."""
+def unswitched_branches_store_the_same(result: PassResult, found: Findings) -> None:
+    """As unswitched_branches_agree, of all memory but registers."""
     for stmt, hoisted, tested in _unswitched_writes(result.body):
         if [w for w in hoisted if not w[0].is_register] != [w for w in tested if not w[0].is_register]:
             found.mark(stmt, "the two sides of this test do not store the same elements")
@@ -219,7 +219,7 @@ def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond] | None) -> Itera
                 yield from _writes_under(stmt.orelse, left)
 
 
-def no_equal_neighbours(result: PassResult, found: Findings) -> None:
+def equal_predicates_are_merged(result: PassResult, found: Findings) -> None:
     """Neighbouring statements, declarations of registers aside, are under different tests."""
 
     def visit(body: Sequence[Stmt]) -> None:
@@ -246,18 +246,18 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 # --- which holds when -------------------------------------------------------------------------------------------------
 
 ENSURES: dict[str, tuple[Invariant, ...]] = {
-    "build_loop_nests": (collectives_are_whole,),
-    "prefetch_loads": (collectives_are_whole,),
-    "partial_residency": (collectives_are_whole,),
-    "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
+    "build_loop_nests": (collectives_are_unexpanded,),
+    "prefetch_loads": (collectives_are_unexpanded,),
+    "partial_residency": (collectives_are_unexpanded,),
+    "pipeline_copies": (collectives_are_unexpanded, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
-    "allocate_shared": (shared_memory_is_placed, shared_values_survive),
+    "allocate_shared": (shared_buffers_have_offsets, live_buffers_do_not_overlap),
     "insert_syncs": (no_unsynchronised_pair, reads_of_other_blocks_are_fresh, published_writes_are_complete),
     "peel_loops": (),
-    "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
-    "merge_predicates": (no_equal_neighbours,),
-    "sink_into_branches": (unswitched_sides_store_alike,),
+    "unswitch_loops": (no_unswitch_left, unswitched_branches_agree),
+    "merge_predicates": (equal_predicates_are_merged,),
+    "sink_into_branches": (unswitched_branches_store_the_same,),
     "finish_kernel": (),
 }
 """What each pass ensures, in the order of the passes."""
@@ -278,4 +278,4 @@ def invariants_after(pass_name: str) -> list[Invariant]:
         return list(ENSURES[pass_name])
     names = [name for name in ENSURES if name not in _BEFORE_EXPANSION]
     checks = [check for name in names[: names.index(pass_name) + 1] for check in ENSURES[name]]
-    return [c for c in checks if c is not unswitched_sides_agree or unswitched_sides_store_alike not in checks]
+    return [c for c in checks if c is not unswitched_branches_agree or unswitched_branches_store_the_same not in checks]

@@ -80,11 +80,11 @@ class _Paths:
                     made = self._accesses(stmt)
                     for b in made:
                         for a in open_accesses:
-                            self._meet(stmt, a, b)
+                            self._check_pair(stmt, a, b)
                     open_accesses |= made
         return open_accesses
 
-    def _meet(self, stmt: Stmt, a: _Access, b: _Access) -> None:
+    def _check_pair(self, stmt: Stmt, a: _Access, b: _Access) -> None:
         if a.memory is not b.memory or not (a.is_write or b.is_write):
             return
         if a.buffer is b.buffer and (a.buffer.name in self.result.thread_private or (a.is_write and b.is_write)):
@@ -101,7 +101,7 @@ class _Paths:
         for accesses, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
             for buffer, _ in accesses:
                 if buffer.is_shared and self.result.offsets is not None:
-                    # Buffers overlap only where they start alike (`shared_values_survive` checks the others apart).
+                    # Buffers overlap only where they start alike (`live_buffers_do_not_overlap` checks the others apart).
                     memory = self.result.offsets.get(buffer.name, ZERO)
                     made.add(_Access(memory, buffer, is_write))
                 elif buffer.is_global and buffer.name in self.result.shared_within_block:
@@ -211,9 +211,9 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 for iteration in range(4 if waits else 1):
                     groups = _wait_for(_iteration_of(stmt, iteration) if waits else stmt.body, groups, found)
                 if not prove_less(stmt.start, stmt.stop):
-                    groups = _either(before, groups)
+                    groups = _merge_paths(before, groups)
             case If():
-                groups = _either(_wait_for(stmt.then, groups, found), _wait_for(stmt.orelse, groups, found))
+                groups = _merge_paths(_wait_for(stmt.then, groups, found), _wait_for(stmt.orelse, groups, found))
             case _:
                 pass
         for buffer, index in stmt_reads(stmt):
@@ -251,7 +251,7 @@ def _may_overlap(a: _Copied, b: _Copied) -> bool:
     return not (apart.is_const and (apart.value >= b[2] or -apart.value >= a[2]))
 
 
-def _either(a: _Groups, b: _Groups) -> _Groups:
+def _merge_paths(a: _Groups, b: _Groups) -> _Groups:
     """The groups of one of two paths, matched from the latest on."""
     longest = max(len(a), len(b))
     a, b = (*([frozenset[_Copied]()] * (longest - len(a))), *a), (*([frozenset[_Copied]()] * (longest - len(b))), *b)
@@ -269,10 +269,10 @@ def no_unordered_blocks(result: PassResult, found: Findings) -> None:
 
     It stands where every block comes: under no test, and in no loop that blocks leave after different iterations.
     """
-    _Crossings(result.shared_across_blocks, found).walk(result.body, frozenset(), "")
+    _CrossBlockAccesses(result.shared_across_blocks, found).walk(result.body, frozenset(), "")
 
 
-class _Crossings:
+class _CrossBlockAccesses:
     """A forward dataflow analysis: the (buffer, is written) accessed since the last grid barrier, over all paths."""
 
     def __init__(self, shared_across_blocks: AbstractSet[str], found: Findings) -> None:
@@ -300,8 +300,8 @@ class _Crossings:
                     reason = apart or f"the test {stmt.condition}"
                     pending = self.walk(stmt.then, pending, reason) | self.walk(stmt.orelse, pending, reason)
                 case _:
-                    made = {(b, False) for b, _ in stmt_reads(stmt) if self._is_crossing(b)}
-                    made |= {(b, True) for b, _ in stmt_writes(stmt) if self._is_crossing(b)}
+                    made = {(b, False) for b, _ in stmt_reads(stmt) if self._crosses_blocks(b)}
+                    made |= {(b, True) for b, _ in stmt_writes(stmt) if self._crosses_blocks(b)}
                     for buffer, is_write in made:
                         if (buffer, not is_write) in pending:
                             words = ("read", "written") if is_write else ("written", "read")
@@ -312,5 +312,5 @@ class _Crossings:
                     pending |= made
         return pending
 
-    def _is_crossing(self, buffer: Buffer) -> bool:
+    def _crosses_blocks(self, buffer: Buffer) -> bool:
         return buffer.is_global and buffer.name in self.shared_across_blocks

@@ -18,7 +18,7 @@ from dataclasses import replace
 from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.records import record
 
 
@@ -114,14 +114,14 @@ def block_reduce_scatter(
     one = replace(r, partials=own)
     found = combiner.shared(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
     results = combiner.shared(r, scatter.lanes) if all_reduce else ()
-    at = [ZERO if is_common(r, i) else scatter.element for i in range(len(own))]
+    at = [ZERO if is_shared_count(r, i) else scatter.element for i in range(len(own))]
 
     def stored(into: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
         stmts: list[Stmt] = []
         for i, b in enumerate(own):
             store = Store(*into(i, at[i]), Load(b, ZERO))
             alike = If(equal(scatter.element, 0), (store,), role=Role.owner)
-            stmts.append(alike if is_common(r, i) else store)
+            stmts.append(alike if is_shared_count(r, i) else store)
         return stmts
 
     def part(i: int, _: Int, k: Int) -> Value:

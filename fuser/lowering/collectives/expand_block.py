@@ -22,7 +22,7 @@ from fuser.lowering.collectives.block_reduce_scatter import (
     scatter_groups,
 )
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
-from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded, power_of_two
 from fuser.records import record
 
@@ -36,7 +36,7 @@ _OWN_WORK = 16
 
 
 @record(eq=False)
-class _Parts:
+class _ReductionSteps:
     """What a thread does for one reduction: `publish`, after the barrier `join`, and then `phases`, between which threads
     meet again."""
 
@@ -75,27 +75,27 @@ class BlockReduceExpander:
             collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
         return publish, collect
 
-    def _block_parts(self, r: Reduce, *, all_reduce: bool) -> _Parts:
+    def _block_parts(self, r: Reduce, *, all_reduce: bool) -> _ReductionSteps:
         reduced = [p for p in self.axes.active if p in r.block_axes]
         total = self.axes.block_threads
         count = self.axes.count_of(reduced)
         contiguous = reduced == self.axes.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return _Parts(warp_all_reduce(self.combiner, r, count.value))
+                return _ReductionSteps(warp_all_reduce(self.combiner, r, count.value))
             if count.value % WARP == 0:
-                return self._warp_then_slots(r, count.value, total.value)
+                return self._reduce_whole_warps(r, count.value, total.value)
         others = [p for p in self.axes.active if p not in reduced]
         if reduced and others and set(others) <= set(r.copy_axes) and count.is_const and total.is_const:
-            of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
+            of_copies = self._reduce_replicated(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
         return self._exchange(r, reduced, total, count, all_reduce=all_reduce)
 
-    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
+    def _reduce_whole_warps(self, r: Reduce, count: int, total: int) -> _ReductionSteps:
         stmts = warp_all_reduce(self.combiner, r, WARP)
         if count == WARP:
-            return _Parts(stmts)
+            return _ReductionSteps(stmts)
         warps, per_group = total // WARP, count // WARP
         linear = self.axes.thread
         scratch = self.combiner.shared(r, const(warps))
@@ -111,13 +111,15 @@ class BlockReduceExpander:
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
         by_lanes = r.combine == "exp_sum" or (is_long and per_group > MAX_STATISTICS)
         if power_of_two(per_group) <= WARP and by_lanes:
-            return _Parts(stmts, self._join_by_lanes(r, scratch, per_group, place))
+            return _ReductionSteps(stmts, self._combine_by_lanes(r, scratch, per_group, place))
         join = self.combiner.combine_all(
             r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True
         )
-        return _Parts(stmts, join)
+        return _ReductionSteps(stmts, join)
 
-    def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
+    def _combine_by_lanes(
+        self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]
+    ) -> list[Stmt]:
         """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
         width = power_of_two(count)
         own = self.axes.thread % width
@@ -126,7 +128,9 @@ class BlockReduceExpander:
             reads = [If(less(own, count), tuple(reads), tuple(self.combiner.clear(r)))]
         return [*reads, *warp_all_reduce(self.combiner, r, width)]
 
-    def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
+    def _reduce_replicated(
+        self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int
+    ) -> _ReductionSteps | None:
         """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
         whole warps."""
         copies = total // count
@@ -136,17 +140,17 @@ class BlockReduceExpander:
         alike = max(copies, WARP)
         slots = total // alike
         if slots == 1:
-            return _Parts(stmts)
+            return _ReductionSteps(stmts)
         scratch = self.combiner.shared(r, const(slots))
         stmts += [Allocate(b) for b in scratch]
         linear = self.axes.thread
         stored = self.combiner.store(r, lambda i, e: (scratch[i], e * slots + linear // alike))
         stmts.append(If(equal(linear % alike, 0), tuple(stored), role=Role.owner))
-        return _Parts(stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots))
+        return _ReductionSteps(stmts, self._combine_by_lanes(r, scratch, slots, lambda e: e * slots))
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, all_reduce: bool
-    ) -> _Parts:
+    ) -> _ReductionSteps:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
@@ -169,13 +173,15 @@ class BlockReduceExpander:
         stmts += self.combiner.store(r, lambda i, e: (scratch[i], e * total + linear))
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-            return _Parts(stmts, self.combiner.combine_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
+            return _ReductionSteps(
+                stmts, self.combiner.combine_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
+            )
         lane = self.axes.linear(kept)
         results = self.combiner.shared(r, lanes)
         collect: list[Stmt] = [Allocate(b) for b in results]
         for start in range(0, size.value, count.value):
             element = self.axes.linear(reduced) + start
-            at = [ZERO if is_common(r, i) else element for i in range(len(r.partials))]
+            at = [ZERO if is_shared_count(r, i) else element for i in range(len(r.partials))]
             own = self.combiner.own(r)
             work: list[Stmt] = [Allocate(b) for b in own]
 
@@ -185,18 +191,18 @@ class BlockReduceExpander:
             work += self.combiner.combine_all(replace(r, partials=own), peer, count)
             for i, (b, result) in enumerate(zip(own, results, strict=True)):
                 found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
-                if not is_common(r, i):
+                if not is_shared_count(r, i):
                     work.append(found)
                 elif start == 0:
                     work.append(If(equal(element, 0), (found,), role=Role.owner))
             collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
 
         read = self.combiner.load(r, lambda i, e: Load(results[i], e * lanes + lane))
-        return _Parts(stmts, phases=(collect, read))
+        return _ReductionSteps(stmts, phases=(collect, read))
 
     def _exchange_scattered(
         self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, all_reduce: bool
-    ) -> _Parts:
+    ) -> _ReductionSteps:
         """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane, position = self.axes.count_of(kept).value, self.axes.linear(kept), self.axes.linear(reduced)
@@ -223,4 +229,4 @@ class BlockReduceExpander:
         )
         joined_by = block_reduce_scatter(self.combiner, r, scatter, own_parts, all_reduce=all_reduce)
         self.owners[r] = joined_by
-        return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
+        return _ReductionSteps([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)

@@ -37,7 +37,7 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
-from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_join
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_combine
 from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, warp_reduce_scatter
 from fuser.lowering.combiners.combine_partials import PartialCombiner
 from fuser.lowering.parallel_axes import WARP, guarded
@@ -108,7 +108,7 @@ class BlockGroupReduceExpander:
                 stored += combiner.store(r, lambda i, e, r=r: (slots[r][i], e * warps + thread // WARP))
             stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
             for r in reduces:
-                alone += warp_join(combiner, r, lambda i, e, k, r=r: Load(slots[r][i], e * warps + k), warps)
+                alone += warp_combine(combiner, r, lambda i, e, k, r=r: Load(slots[r][i], e * warps + k), warps)
         published: list[Stmt] = [s for r, p in zip(reduces, parts, strict=True) for s in combiner.store(r, p.own)]
         published += [Fence(), *self._signal_and_wait(reduces, parts[0].blocks.value, counter)]
         alone += [
@@ -116,7 +116,7 @@ class BlockGroupReduceExpander:
             WarpBarrier("the blocks of the group have arrived"),
         ]
         for r, p in zip(reduces, parts, strict=True):
-            alone += warp_join(combiner, r, p.load, p.blocks.value)
+            alone += warp_combine(combiner, r, p.load, p.blocks.value)
         if warps == 1:
             return [*stmts, *alone]
         found = {r: _shared(r, f"group{number}", 1) for r in reduces}
@@ -197,7 +197,11 @@ class BlockGroupReduceExpander:
                     idle = WARP * (warps - busy)
                     is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
                 stmts += [Allocate(b) for b in own]
-                asked += ask if is_busy is None else [*_allocations(ask), If(is_busy, _rest(ask), role=Role.owner)]
+                asked += (
+                    ask
+                    if is_busy is None
+                    else [*_allocations(ask), If(is_busy, _non_allocations(ask), role=Role.owner)]
+                )
                 joining, keeping = work_of.setdefault(is_busy, ([], []))
                 joining += join
                 keeping += keep
@@ -213,14 +217,14 @@ def _allocations(stmts: Sequence[Stmt]) -> list[Stmt]:
     return [s for s in stmts if isinstance(s, Allocate)]
 
 
-def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+def _non_allocations(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     return tuple(s for s in stmts if not isinstance(s, Allocate))
 
 
 def _loads_and_combines(
     r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
-    """`warp_join` for one element: what loads the values that a lane has, and what joins them."""
+    """`warp_combine` for one element: what loads the values that a lane has, and what joins them."""
     asked: list[Stmt] = []
     joined: list[Stmt] = []
     for start in range(0, parts, WARP):

@@ -43,8 +43,8 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
-from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_join
-from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_combine
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
 # Values that the warps of a cluster may signal to each of its blocks: two for each lane.
@@ -190,7 +190,7 @@ def _exchange_by_rows(
         def of_block(i: int, e: Int, block: Int, read: Callable[[int, Int, Int], Value] = slots.reader(r)) -> Value:
             return read(i, e, block * lanes + lane)
 
-        if is_common(r, 2) or (len(r.partials) == 1 and not by_lanes):
+        if is_shared_count(r, 2) or (len(r.partials) == 1 and not by_lanes):
             # All values at once: their elements have one count, or none.
             stmts += combiner.combine_all(r, of_block, const(size), unroll=True)
             continue
@@ -229,7 +229,7 @@ def _exchange_by_lanes(
     stmts += exchange.wait("value")
     width = parts if parts < WARP and parts & (parts - 1) == 0 else WARP
     for r in reduces:
-        stmts += warp_join(combiner, r, slots.reader(r), parts, width)
+        stmts += warp_combine(combiner, r, slots.reader(r), parts, width)
     return stmts + exchange.release()
 
 

@@ -110,7 +110,7 @@ class GridReduceExpander:
             *guarded(one_thread, list(after)),
         ]
 
-    def _warps_finish(self, g: GridPartialsLayout, most: int) -> bool:
+    def _is_finished_by_warps(self, g: GridPartialsLayout, most: int) -> bool:
         """Whether each warp of the last block joins all partials by itself: few of them, and one result a block."""
         threads = self.axes.block_threads
         whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
@@ -130,7 +130,7 @@ class GridReduceExpander:
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_scattered(r, g, groups)
         most = max(1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // nbytes))
-        by_warps = self._warps_finish(g, most)
+        by_warps = self._is_finished_by_warps(g, most)
         mine = self.axes.linear(g.scatter)
         if by_warps:
             count, mine = const(WARP), mine % WARP

@@ -42,14 +42,14 @@ from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
 from fuser.lowering.combiners.combiner_values import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
-JoinBlocks = Callable[[Buffer], list[Stmt]]
+CombineBlocks = Callable[[Buffer], list[Stmt]]
 """What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
 comes before each run (a register for each, slowest kept element first)."""
 
 
-def expand_scan(scan: Scan, block: ParallelAxes, join_blocks: JoinBlocks | None = None) -> list[Stmt]:
+def expand_scan(scan: Scan, block: ParallelAxes, combine_blocks: CombineBlocks | None = None) -> list[Stmt]:
     """Statements of one scan."""
-    return _Expansion(scan, block, join_blocks).run()
+    return _Expansion(scan, block, combine_blocks).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class _Expansion:
 
     scan: Scan
     block: ParallelAxes
-    join_blocks: JoinBlocks | None = None
+    combine_blocks: CombineBlocks | None = None
 
     def run(self) -> list[Stmt]:
         block = self.block
@@ -68,7 +68,7 @@ class _Expansion:
             return self._one_thread()
         groups = lane_groups(block, scanned, self.scan.block_axes)
         if groups is None:
-            return self._in_turn()
+            return self._scan_serially()
         return self._within_warps(groups) if groups.warps == 1 else self._across_warps(groups)
 
     # --- parts ---
@@ -89,21 +89,21 @@ class _Expansion:
         name = f"{self.scan.name}_shared{self.block.number()}"
         return Buffer(name, self.scan.values.dtype, MemoryType.shared, size)
 
-    def _over(self, axes: Axes, make: Callable[[Int, Int], list[Stmt]]) -> list[Stmt]:
+    def _for_each_element(self, axes: Axes, make: Callable[[Int, Int], list[Stmt]]) -> list[Stmt]:
         """`make(offset, position)` for every element of some axes of the array, in order."""
         if not axes:
             return make(ZERO, ZERO)
         (extent, stride), rest = axes[0], axes[1:]
         i = self.block.symbol("e", const(extent))
-        inner = self._over(rest, lambda offset, at: make(i * stride + offset, i * _count(rest) + at))
+        inner = self._for_each_element(rest, lambda offset, at: make(i * stride + offset, i * _count(rest) + at))
         return [For(i, ZERO, const(extent), ONE, tuple(inner), unroll=True)]
 
-    def _over_totals(self, make: Callable[[Int, Int, Int], list[Stmt]]) -> list[Stmt]:
+    def _for_each_run(self, make: Callable[[Int, Int, Int], list[Stmt]]) -> list[Stmt]:
         """`make(offset, kept, total)` for every run: its place among the values, and those of its kept element and total."""
         tiles = self._tile_count
-        return self._over(
+        return self._for_each_element(
             self.scan.kept,
-            lambda k_offset, k: self._over(
+            lambda k_offset, k: self._for_each_element(
                 self.scan.tiles, lambda t_offset, t: make(k_offset + t_offset, k, k * tiles + t)
             ),
         )
@@ -120,23 +120,23 @@ class _Expansion:
                     Store(values, at, Load(totals, total)),
                 ]
 
-            return [Store(totals, total, self.scan.identity), *self._over(self.scan.run, step)]
+            return [Store(totals, total, self.scan.identity), *self._for_each_element(self.scan.run, step)]
 
-        return [Allocate(totals), *self._over_totals(fold)]
+        return [Allocate(totals), *self._for_each_run(fold)]
 
     def _fold_before(self, before: Buffer) -> list[Stmt]:
         """Fold what comes before a run into its elements, once other blocks have added theirs."""
         values = self.scan.values
-        met = [] if self.join_blocks is None else self.join_blocks(before)
+        met = [] if self.combine_blocks is None else self.combine_blocks(before)
 
         def fold(base: Int, _kept: Int, total: Int) -> list[Stmt]:
             def step(offset: Int, _position: Int) -> list[Stmt]:
                 at = base + offset
                 return [Store(values, at, combined(self.scan, Load(before, total), Load(values, at)))]
 
-            return self._over(self.scan.run, step)
+            return self._for_each_element(self.scan.run, step)
 
-        return [*met, *self._over_totals(fold)]
+        return [*met, *self._for_each_run(fold)]
 
     def _scan_lanes(self, array: Buffer, at: Int, rows: int, lanes: tuple[int, int], row: Int) -> list[Stmt]:
         """Running folds over the first `rows` rows of each group of lanes; `lanes`: those of a row, and of the group."""
@@ -175,17 +175,17 @@ class _Expansion:
                     Store(scan.values, at, Load(scan.carry, kept)),
                 ]
 
-            return self._over(scan.run, step)
+            return self._for_each_element(scan.run, step)
 
-        folded = self._over_totals(fold)
-        if self.join_blocks is None:
+        folded = self._for_each_run(fold)
+        if self.combine_blocks is None:
             return folded
         before = self._registers("before", self._kept_count * self._tile_count)
 
         def nothing(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
             return [Store(before, total, self.scan.identity)]
 
-        return [*folded, Allocate(before), *self._over_totals(nothing), *self._fold_before(before)]
+        return [*folded, Allocate(before), *self._for_each_run(nothing), *self._fold_before(before)]
 
     def _within_warps(self, groups: LaneGroups) -> list[Stmt]:
         """Groups of lanes: no barrier."""
@@ -206,7 +206,7 @@ class _Expansion:
         return [
             *self._fold_runs(totals),
             Allocate(before),
-            *self._over_totals(scan_totals),
+            *self._for_each_run(scan_totals),
             *self._fold_before(before),
         ]
 
@@ -226,15 +226,19 @@ class _Expansion:
         def read(kept: Int, tile: Int, q: Int) -> Load:
             return Load(slots, self._slot(kept, tile, groups.place(groups.first + q), groups.places))
 
-        stmts = [*self._fold_runs(totals), Allocate(before), *self._over_totals(scan_totals), Allocate(slots)]
-        stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._over_totals(publish)), role=Role.owner))
+        stmts = [*self._fold_runs(totals), Allocate(before), *self._for_each_run(scan_totals), Allocate(slots)]
+        stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._for_each_run(publish)), role=Role.owner))
         if groups.stride > 1:
-            return [*stmts, *self._collect(before, const(groups.warps), groups.own, read), *self._fold_before(before)]
+            return [
+                *stmts,
+                *self._fold_slots(before, const(groups.warps), groups.own, read),
+                *self._fold_before(before),
+            ]
         kept_axes: Axes = ((kept_count, 1),) if kept_count > 1 else ()
         at_once = max(1, WARP // groups.warps)
         for start in range(0, tiles, at_once):
             taken = min(at_once, tiles - start)
-            stmts += self._over(
+            stmts += self._for_each_element(
                 kept_axes,
                 lambda _offset, kept, start=start, taken=taken: self._scan_slots(
                     slots, before, kept, range(start, start + taken), groups
@@ -279,7 +283,7 @@ class _Expansion:
         """Of a total in shared memory: those of a thread's kept elements are neighbours, which are read as one."""
         return (tile * places + place) * self._kept_count + kept
 
-    def _collect(self, before: Buffer, count: Int, own: Int, slot: Callable[[Int, Int, Int], Load]) -> list[Stmt]:
+    def _fold_slots(self, before: Buffer, count: Int, own: Int, slot: Callable[[Int, Int, Int], Load]) -> list[Stmt]:
         """Fold into `before` the carry and the slots before this thread's `own`; the carry takes all `count` of them.
 
         slot   (kept element, tile, number among the slots) -> what is there
@@ -305,13 +309,13 @@ class _Expansion:
                 return [Store(before, at, combined(self.scan, Load(earlier, k), Load(before, at)))]
 
             stmts += [
-                *self._over(kept_axes, start),
-                For(q, ZERO, count, ONE, tuple(self._over(kept_axes, step)), unroll=count.is_const),
-                *self._over(kept_axes, finish),
+                *self._for_each_element(kept_axes, start),
+                For(q, ZERO, count, ONE, tuple(self._for_each_element(kept_axes, step)), unroll=count.is_const),
+                *self._for_each_element(kept_axes, finish),
             ]
         return stmts
 
-    def _in_turn(self) -> list[Stmt]:
+    def _scan_serially(self) -> list[Stmt]:
         """Any threads: each reads the totals of all of its group, in their order."""
         block = self.block
         size = self._kept_count * self._tile_count
@@ -342,8 +346,8 @@ class _Expansion:
             *self._fold_runs(totals),
             Allocate(before),
             Allocate(slots),
-            *self._over_totals(publish),
-            *self._collect(before, block.count_of(scanned), own, read),
+            *self._for_each_run(publish),
+            *self._fold_slots(before, block.count_of(scanned), own, read),
             *self._fold_before(before),
         ]
 

@@ -39,7 +39,7 @@ def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
             # Results of the fused reductions, and what is written after them.
             late: set[Buffer] = set()
             for item in items[first : last + 1]:
-                if not isinstance(item, tuple) and _needs(item, flags, late):
+                if not isinstance(item, tuple) and _depends_on_results(item, flags, late):
                     after.append(item)
                     late.update(b for s in walk((item,)) for b, _ in stmt_writes(s))
                 elif isinstance(item, Reduce) and item in together:
@@ -49,10 +49,10 @@ def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
                     before.append(item)
             items[first : last + 1] = [*before, tuple(fused) if len(fused) > 1 else fused[0], *after]
             together = [r for r in together if r not in fused]
-    return _with_neighbours(items)
+    return _fuse_adjacent(items)
 
 
-def _with_neighbours(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
+def _fuse_adjacent(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
     """The items, with reductions within blocks and clusters in a tuple where nothing stands between them."""
     found: list[Stmt | tuple[Reduce, ...]] = []
     for item in items:
@@ -77,7 +77,7 @@ def _grid_key(stmt: Stmt) -> object:
     return stmt.grid_axes, stmt.block_axes, stmt.copy_axes, stmt.slot, stmt.slots, stmt.grid_broadcast
 
 
-def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
+def _depends_on_results(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
     """Whether a statement runs in a last block only, or accesses what is complete only after an exchange of blocks."""
     for inner in walk((stmt,)):
         if isinstance(inner, If) and not flags.isdisjoint(inner.condition.symbols):

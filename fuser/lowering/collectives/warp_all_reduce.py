@@ -35,7 +35,7 @@ from fuser.ir.kernel.kernel import (
     Value,
 )
 from fuser.ir.ops.enums import MemoryType
-from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
 from fuser.lowering.parallel_axes import WARP
@@ -46,13 +46,13 @@ def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: in
     if width <= stride:
         return []
     if r.combine == "exp_sum":
-        return _of_pair(combiner, r, width, stride)
+        return _all_reduce_exp_sum(combiner, r, width, stride)
     if r.combine == "welford" and not r.partials[0].dtype.is_complex:
-        return _of_statistics(combiner, r, width, stride)
-    return combiner.elements(r, lambda e: _of_element(combiner, r, e, width, stride))
+        return _all_reduce_welford(combiner, r, width, stride)
+    return combiner.elements(r, lambda e: _all_reduce_element(combiner, r, e, width, stride))
 
 
-def warp_join(
+def warp_combine(
     combiner: PartialCombiner, r: Reduce, value: Callable[[int, Int, Int], Value], parts: int, width: int = WARP
 ) -> list[Stmt]:
     """Set the partials of each lane to what `parts` values have together: `value(i, e, k)` is that of number k.
@@ -70,7 +70,7 @@ def warp_join(
     return [*stmts, *warp_all_reduce(combiner, r, width)]
 
 
-def _of_pair(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
+def _all_reduce_exp_sum(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """The maximum of all lanes first: then each scales its total once, and the totals are added."""
     largest = r.partials[0]
     old = Buffer(f"{largest.name}_own{combiner.axes.number()}", largest.dtype, MemoryType.local, largest.size)
@@ -88,7 +88,7 @@ def _of_pair(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> l
     ]
 
 
-def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
+def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """Differences from the first lane's mean, sums of them over all lanes, and back."""
     mean, m2, count = r.partials
     name, real, dtype = f"{r.name}_l{combiner.axes.number()}", m2.dtype, mean.dtype
@@ -97,7 +97,7 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
     first = combiner.axes.thread % stride
 
     def leave(e: Int) -> list[Stmt]:
-        at = ZERO if is_common(r, 2) else e
+        at = ZERO if is_shared_count(r, 2) else e
         n = Cast(Load(count, at), real)
         weighed = compute("mul", dtype, Load(away, ZERO), n)
         return [
@@ -113,7 +113,7 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
     def come_back(e: Int) -> list[Stmt]:
         left = compute("sub", real, Load(m2, e), compute("mul", dtype, Load(mean, e), Load(away, ZERO)))
         return [
-            *([] if is_common(r, 2) else divide(e)),
+            *([] if is_shared_count(r, 2) else divide(e)),
             Store(away, ZERO, compute("mul", dtype, Load(mean, e), Load(share, ZERO))),
             Store(m2, e, compute("maximum", real, left, Literal(0.0, real))),
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
@@ -131,10 +131,10 @@ def _of_statistics(combiner: PartialCombiner, r: Reduce, width: int, stride: int
         stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
         stmts += combiner.load(r, lambda i, e, got=got: increment(r.partials[i], e, Load(got[i], e)))
         offset //= 2
-    return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *combiner.elements(r, come_back)]
+    return [*stmts, *(divide(ZERO) if is_shared_count(r, 2) else []), *combiner.elements(r, come_back)]
 
 
-def _of_element(combiner: PartialCombiner, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
+def _all_reduce_element(combiner: PartialCombiner, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
     """All lanes of each aligned group of `width`, a multiple of `stride` apart, end with what they have together."""
     stmts: list[Stmt] = []
     offset = width // 2

@@ -31,7 +31,7 @@ from fuser.ir.kernel.kernel import (
 )
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType
-from fuser.lowering.combiners.combine_partials import PartialCombiner, is_common
+from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.parallel_axes import WARP, power_of_two
 from fuser.records import record
 
@@ -52,7 +52,7 @@ class WarpScatterResult:
 def may_reduce_scatter(r: Reduce) -> bool:
     """Whether the elements of a reduction can go to lanes of their own, and are enough for that."""
     size = r.partials[0].size
-    return size.is_const and MIN_ELEMENTS <= size.value <= WARP and r.combine != "exp_sum" and not is_common(r, 2)
+    return size.is_const and MIN_ELEMENTS <= size.value <= WARP and r.combine != "exp_sum" and not is_shared_count(r, 2)
 
 
 def warp_reduce_scatter(combiner: PartialCombiner, r: Reduce, lane: Int) -> tuple[list[Stmt], WarpScatterResult]:

@@ -36,7 +36,7 @@ class PartialCombiner:
 
     def each(self, r: Reduce, make: Callable[[int, Int], list[Stmt]]) -> list[Stmt]:
         """`make(i, e)` for every element of every partial; for a count that the elements have in common once."""
-        wide = [i for i in range(len(r.partials)) if not is_common(r, i)]
+        wide = [i for i in range(len(r.partials)) if not is_shared_count(r, i)]
         common = [s for i in range(len(r.partials)) if i not in wide for s in make(i, ZERO)]
         return [*common, *self.elements(r, lambda e: [s for i in wide for s in make(i, e)])]
 
@@ -54,7 +54,7 @@ class PartialCombiner:
 
     def combine_each(self, r: Reduce, other: Callable[[int, Int], Value]) -> list[Stmt]:
         """Join `other(i, e)` to every element e of every partial i."""
-        if not is_common(r, 2):
+        if not is_shared_count(r, 2):
             return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
         join = CommonCountCombine(r.partials, f"{r.name}_c{self.axes.number()}")
         return [*join.counted(other(2, ZERO)), *self.elements(r, lambda e: join.element(e, other(0, e), other(1, e)))]
@@ -120,6 +120,6 @@ class PartialCombiner:
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
 
 
-def is_common(r: Reduce, i: int) -> bool:
+def is_shared_count(r: Reduce, i: int) -> bool:
     """Whether partial i is one count for all elements of the others."""
     return i < len(r.partials) and r.partials[i].size is not r.partials[0].size

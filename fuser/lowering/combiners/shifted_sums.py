@@ -68,11 +68,11 @@ def finish_shifted(acc: tuple[Buffer, ...], step: WelfordStep, elements: Element
     def settle(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(mean, e), Load(step.fraction, ZERO))
         return [
-            _take_square(m2, e, Load(mean, e), moved),
+            _subtract_square(m2, e, Load(mean, e), moved),
             Store(mean, e, compute("add", dtype, Load(shift, e), moved)),
         ]
 
-    return _with_share(step, elements, settle)
+    return _for_each_element(step, elements, settle)
 
 
 def add_deviation(acc: tuple[Buffer, ...], left: Buffer, at: Int, x: Value, name: str) -> list[Stmt]:
@@ -98,7 +98,7 @@ def centre(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> li
     def settle(e: Int) -> list[Stmt]:
         return centred(mean, e, Load(mean, e), Load(step.fraction, ZERO), Load(shift, e), step.visited_twice)
 
-    return _with_share(step, elements, settle)
+    return _for_each_element(step, elements, settle)
 
 
 def centred(mean: Buffer, at: Int, total: Value, share: Value, first: Value, number: int) -> list[Stmt]:
@@ -124,22 +124,22 @@ def correct_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep,
 
     def settle(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(left, e), Load(step.fraction, ZERO))
-        return [_take_square(m2, e, Load(left, e), moved), _add(mean, e, moved)]
+        return [_subtract_square(m2, e, Load(left, e), moved), _add(mean, e, moved)]
 
-    return _with_share(step, elements, settle)
+    return _for_each_element(step, elements, settle)
 
 
 def _add(into: Buffer, at: Int, value: Value) -> Store:
     return Store(into, at, compute("add", into.dtype, Load(into, at), value))
 
 
-def _take_square(m2: Buffer, at: Int, total: Value, moved: Value) -> Store:
+def _subtract_square(m2: Buffer, at: Int, total: Value, moved: Value) -> Store:
     """m2 -= total * moved, and not below 0: squares become those of differences from what is `moved` further."""
     left = compute("sub", m2.dtype, Load(m2, at), compute("mul", m2.dtype, total, moved))
     return Store(m2, at, compute("maximum", m2.dtype, left, Literal(0.0, m2.dtype)))
 
 
-def _with_share(step: WelfordStep, elements: Elements, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+def _for_each_element(step: WelfordStep, elements: Elements, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
     """`make(e)` for every element e where `step.fraction` is 1 / n, or 0 for no values: once for all if they are counted
     together."""
     dtype = step.fraction.dtype

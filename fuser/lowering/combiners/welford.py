@@ -80,8 +80,8 @@ def welford_combine_common_count(
         share = safe_ratio(Cast(number, real), Load(total, ZERO), real)
     else:
         share = compute("div", real, Literal(1.0, real), Cast(IndexValue(lane + 1, DataType.Int), real))
-    counted = _counted(step, total, number, share)
-    delta, *joined = _element_joined(acc, at, other_mean, other_m2, name, step)
+    counted = _combine_counts(step, total, number, share)
+    delta, *joined = _combine_element(acc, at, other_mean, other_m2, name, step)
     return [delta, *at_first_element(acc, at, [Allocate(total), *counted]), *joined]
 
 
@@ -104,7 +104,7 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         Store(total, ZERO, increment(count, at, Load(other_count, ZERO))),
         Store(fraction, ZERO, safe_ratio(Cast(Load(other_count, ZERO), real), Load(total, ZERO), real)),
         Store(delta, ZERO, compute("sub", dtype, other_mean, Load(mean, at))),
-        *_moved(acc, at, change, Load(fraction, ZERO), compute("add", real, other_m2, gain)),
+        *_update_mean(acc, at, change, Load(fraction, ZERO), compute("add", real, other_m2, gain)),
         Store(count, at, Load(total, ZERO)),
     ]
 
@@ -131,15 +131,15 @@ class CommonCountCombine:
         return [
             *(Allocate(b) for b in (total, other_count, step.fraction, step.weight)),
             Store(other_count, ZERO, other),
-            *_counted(step, total, number, share),
+            *_combine_counts(step, total, number, share),
         ]
 
     def element(self, at: Int, other_mean: Value, other_m2: Value) -> list[Stmt]:
         """d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w."""
-        return _element_joined(self._acc, at, other_mean, other_m2, self._name, self._step)
+        return _combine_element(self._acc, at, other_mean, other_m2, self._name, self._step)
 
 
-def _counted(step: WelfordStep, total: Buffer, other: Value, share: Value) -> list[Stmt]:
+def _combine_counts(step: WelfordStep, total: Buffer, other: Value, share: Value) -> list[Stmt]:
     """n = na + `other`; f = `share`; w = na * f."""
     real = step.weight.dtype
     return [
@@ -150,7 +150,7 @@ def _counted(step: WelfordStep, total: Buffer, other: Value, share: Value) -> li
     ]
 
 
-def _element_joined(
+def _combine_element(
     acc: tuple[Buffer, ...], at: Int, other_mean: Value, other_m2: Value, name: str, step: WelfordStep
 ) -> list[Stmt]:
     """d = mean_b - mean_a; mean += d * f; m2 += m2_b + d * d * w. The register of d comes first."""
@@ -161,11 +161,11 @@ def _element_joined(
     return [
         Allocate(delta),
         Store(delta, ZERO, compute("sub", delta.dtype, other_mean, Load(mean, at))),
-        *_moved(acc, at, change, Load(step.fraction, ZERO), compute("add", real, other_m2, gain)),
+        *_update_mean(acc, at, change, Load(step.fraction, ZERO), compute("add", real, other_m2, gain)),
     ]
 
 
-def _moved(acc: tuple[Buffer, ...], at: Int, change: Value, fraction: Value, gain: Value) -> list[Stmt]:
+def _update_mean(acc: tuple[Buffer, ...], at: Int, change: Value, fraction: Value, gain: Value) -> list[Stmt]:
     """mean += change * fraction; m2 += gain."""
     mean, m2 = acc[:2]
     return [
