@@ -49,7 +49,7 @@ class LoweringContext:
         self.facts = facts
         self.symbols = canonical_symbols(builder, facts)
         self.graph = builder.exact_graph(self.rewrite)
-        self._check_dims_apart()
+        self._check_repeated_groups()
         self.sharing: LoopSharing = share_loops(builder, self.graph)
         self._states = self._states_of_shared_loops()
         self.index_bits = 32 if any(type(f) is LoopBound for f in facts) else 64
@@ -102,7 +102,7 @@ class LoweringContext:
         """Promoted loop groups."""
         return self.sharing.loops(name)
 
-    def _check_dims_apart(self) -> None:
+    def _check_repeated_groups(self) -> None:
         """A group has one index at a time: refuse a tensor with two dims that some exprs make the same (x + transpose(x))."""
         for t in self.builder.tensors:
             seen: set[Group] = set()
@@ -138,10 +138,10 @@ class LoweringContext:
                 known = self.sizes.get(p)
                 self.sizes[p] = group.extent if known is None else _larger(known, group.extent)
         for p, size in self.sizes.items():
-            if (size.lo is None or size.lo < 1) and not self._spans_outputs(p, size):
+            if (size.lo is None or size.lo < 1) and not self._is_in_all_outputs(p, size):
                 self.sizes[p] = maximum(size, ONE)
 
-    def _spans_outputs(self, p: ParallelType, size: Int) -> bool:
+    def _is_in_all_outputs(self, p: ParallelType, size: Int) -> bool:
         """Whether every output is empty if `size`, the extent of a parallel axis, is 0: no worker is needed then.
 
         An empty reduction still has a result that somebody must write.
@@ -237,7 +237,7 @@ def stored_axes(context: LoweringContext, tensor: Tensor, *, fold: bool = True) 
     strides = context.strides(tensor)
     dims = [(tensor.visible[d], strides[d]) for d in memory_order(tensor.stride_order)]
     if fold:
-        return _folded(context, dims)
+        return _merge_contiguous(context, dims)
     return tuple((context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast)
 
 
@@ -249,10 +249,12 @@ def row_major_axes(context: LoweringContext, tensor: Tensor) -> tuple[tuple[Grou
         if not d.is_broadcast:
             dims.append((d, running))
             running = running * context.graph.group(d).extent
-    return _folded(context, list(reversed(dims)))
+    return _merge_contiguous(context, list(reversed(dims)))
 
 
-def _folded(context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]) -> tuple[tuple[Group, Int], ...]:
+def _merge_contiguous(
+    context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]
+) -> tuple[tuple[Group, Int], ...]:
     """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them.
 
     Neighbours in memory may stand anywhere among them: an argument need not lie in the order in which its dims were declared.
@@ -313,7 +315,7 @@ def _in_allocation_order(
     if all(g in order for g in stored) and not state.swizzles:
         return [g for g in order if g in stored]
     if not set(state.allocation) <= set(state.tensor.visible):
-        return _allocated_apart(context, state, order, loops, stored)
+        return _allocation_sources(context, state, order, loops, stored)
     # The allocation domain is over logical dims that the loops split: every stored loop axis must come from one dim.
     inside = [g for g in order if any(is_derived_from(s, g) for s in stored)]
     for s in stored:
@@ -323,7 +325,7 @@ def _in_allocation_order(
     return sorted(stored, key=lambda s: rank[s])
 
 
-def _allocated_apart(
+def _allocation_sources(
     context: LoweringContext, state: TensorState, order: list[Group], loops: list[Group], stored: list[Group]
 ) -> list[Group]:
     """The axes of an allocation domain from which the loop axes were made since: those whose loops are stored, swizzled."""

@@ -76,7 +76,7 @@ def finish_kernel(
     known = body
     body = substitute_symbols(body, {s: THREAD_SYMBOLS[p] for p, s in context.threads.items()})
     if context.proofs is not None:
-        _claim_same(known, body, context.proofs)
+        _log_renaming(known, body, context.proofs)
     fusion = context.fusion
     inputs = [t.name for t in fusion.input_tensors if not t.is_cpu]
     outputs = [t for t in fusion.output_tensors if t.name not in context.builder.input_names]
@@ -92,7 +92,7 @@ def finish_kernel(
     if expanded.semaphores is not None:
         parameters.append(SemaphoreParameter(expanded.semaphores))
     sources = _symbol_sources(context, arguments)
-    mentioned = _mentioned_symbols(body).union(*(offset.symbols for offset in layout.offsets.values()))
+    mentioned = _free_symbols(body).union(*(offset.symbols for offset in layout.offsets.values()))
     parameters += [ExtentParameter(s) for s in sorted(mentioned, key=lambda s: s.name) if s.name in sources]
     if context.index_bits == 32:
         parameters += [DivisorParameter(d) for d in divisors_of(body, sources)]
@@ -234,7 +234,7 @@ def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dic
     return sources
 
 
-def _claim_same(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLog) -> None:
+def _log_renaming(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLog) -> None:
     """Indices and tests mean the same under the hardware's names."""
     for before, after in zip(walk(known), walk(body), strict=True):
         for a, b in zip(stmt_integers(before), stmt_integers(after), strict=True):
@@ -245,7 +245,7 @@ def _claim_same(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLo
             proofs.add(Claim("finish_kernel", "renamed test", b, "==", a))
 
 
-def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
+def _free_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
     """Symbols that statements use and none defines."""
     used: set[Symbol] = set()
     defined: set[Symbol] = set()

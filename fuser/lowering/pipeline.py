@@ -85,8 +85,8 @@ def _pipeline_copies(s: _Lowering) -> _Body:
     ahead, required = _prefetched_tensors(s.scheduled, MemoryType.shared)
     states = s.scheduled.states
     asked = frozenset(n for n, state in states.items() if state.op_type is LoadStoreOpType.cp_async)
-    twice = frozenset(n for n in ahead if states[n].iterations_ahead == 2)
-    return pipeline_copies(s.body, ahead, required, s.lowered.thread_private, asked, twice)
+    double_buffered = frozenset(n for n in ahead if states[n].iterations_ahead == 2)
+    return pipeline_copies(s.body, ahead, required, s.lowered.thread_private, asked, double_buffered)
 
 
 def _expand_collectives(s: _Lowering) -> _Body:

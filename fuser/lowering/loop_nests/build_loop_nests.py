@@ -55,22 +55,22 @@ class NestBuilder(NestStatements):
 
     def build(self) -> LoweredBody:
         """Lower every expr."""
-        self._check_parts_of_rows()
+        self._check_aligned_splits()
         body = self._body(list(self.exprs), 0, Nest({}))
         phases = [LetPhase(phase, self.arguments[name], width) for (name, width), phase in self.phases.items()]
         body = [*phases, *body]
-        self._claim_transforms()
+        self._log_extents()
         private = {name for name, private in self.shared_reads.items() if private}
         cooperative = self.cooperative or bool(self.shared_across_blocks)
         if cooperative and self.builder.cluster:
             raise SchedulingError(
-                f"blocks wait for the whole grid, because {self._crossing_reason()}, and stand in clusters: "
+                f"blocks wait for the whole grid, because {self._cross_block_reason()}, and stand in clusters: "
                 "a kernel does one or the other"
             )
         shared = frozenset(self.shared_across_blocks)
         return LoweredBody(tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, shared)
 
-    def _check_parts_of_rows(self) -> None:
+    def _check_aligned_splits(self) -> None:
         """Where rows are cut at aligned places, each at its own, a value per place of a part belongs to one row."""
         splits = [s for s in self.graph.transforms() if isinstance(s, GroupSplit) and s.aligned is not None]
         for split in splits:
@@ -93,7 +93,7 @@ class NestBuilder(NestStatements):
         state = self.context.state(leader)
         return [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
 
-    def _crossing_reason(self) -> str:
+    def _cross_block_reason(self) -> str:
         if self.shared_across_blocks:
             return f"{min(self.shared_across_blocks)} is written by some and read by others"
         leader = next(name for name, spread in self.grid_broadcast.items() if spread)
@@ -150,7 +150,7 @@ class NestBuilder(NestStatements):
                     waits_for[keys[consumer]].add(keys[name])
                     followers[keys[name]].append(keys[consumer])
         position = {k: i for i, k in enumerate(nodes)}
-        free = [(self._urgency(nodes[k]), i, k) for k, i in position.items() if not waits_for[k]]
+        free = [(self._wait_count(nodes[k]), i, k) for k, i in position.items() if not waits_for[k]]
         heapify(free)
         ordered: list[list[str]] = []
         while free:
@@ -160,13 +160,14 @@ class NestBuilder(NestStatements):
                 if ready in waits_for[k]:
                     waits_for[k].remove(ready)
                     if not waits_for[k]:
-                        heappush(free, (self._urgency(nodes[k]), position[k], k))
+                        heappush(free, (self._wait_count(nodes[k]), position[k], k))
         if nodes:
             a, b, *_ = (names[0] for names in nodes.values())
             raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
         return ordered
 
-    def _urgency(self, node: list[str]) -> int:
+    def _wait_count(self, node: list[str]) -> int:
+        """How many waits for other blocks come before a node."""
         return max(self._waits[n] for n in node)
 
     def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:
@@ -174,7 +175,7 @@ class NestBuilder(NestStatements):
         groups = list(dict.fromkeys(self.context.loops(n)[depth] for n in node))
         # What has one element in all shares a loop as it is.
         solid = [g for g in groups if not g.is_broadcast] or groups[:1]
-        group = solid[0] if len(solid) == 1 else self._widest(node, depth)
+        group = solid[0] if len(solid) == 1 else self._common_group(node, depth)
         parallel = ParallelType.serial
         for name in node:
             state = self.context.state(name)
@@ -240,7 +241,8 @@ class NestBuilder(NestStatements):
             or any(self.scans[n].indexes_registers(depth) for n in node if n in self.scans)
         )
 
-    def _widest(self, node: list[str], depth: int) -> Group:
+    def _common_group(self, node: list[str], depth: int) -> Group:
+        """No group: groups of loops that are shared are one, or all but one are broadcast."""
         raise InternalError(
             f"{', '.join(node)} share loop {depth} but disagree on its group", pass_name="build_loop_nests"
         )

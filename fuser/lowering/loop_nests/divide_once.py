@@ -34,15 +34,15 @@ def divide_once(offset: Int, unrolled: AbstractSet[Symbol]) -> Int:
 def _without_division(factor: Int, indices: list[Symbol]) -> Int:
     if not isinstance(factor, (FloorDiv, Mod)):
         return factor
-    factor = _of_one_division(factor)
+    factor = _merge_divisions(factor)
     for i in indices:
         start = factor.numerator.substitute({i: ZERO})
         if factor.numerator - start is i and i not in factor.divisor.symbols and prove_less(i, factor.divisor):
-            return _of_the_first(factor, start, i)
+            return _select_from_first(factor, start, i)
     return factor
 
 
-def _of_one_division(factor: FloorDiv | Mod) -> FloorDiv | Mod:
+def _merge_divisions(factor: FloorDiv | Mod) -> FloorDiv | Mod:
     """(a + b // m) // n as (m a + b) // (m n), which is the place of an element among whole images instead of rows of them.
 
     Only where what is divided is known to fit 32 bits.
@@ -55,11 +55,11 @@ def _of_one_division(factor: FloorDiv | Mod) -> FloorDiv | Mod:
             whole = (factor.numerator - inner) * inner.divisor + inner.numerator
             if whole.lo is not None and whole.hi is not None and whole.lo >= -MAX_INDEX and whole.hi <= MAX_INDEX:
                 made = whole // (factor.divisor * inner.divisor)
-                return _of_one_division(made) if isinstance(made, FloorDiv) else factor
+                return _merge_divisions(made) if isinstance(made, FloorDiv) else factor
     return factor
 
 
-def _of_the_first(factor: FloorDiv | Mod, start: Int, i: Symbol) -> Int:
+def _select_from_first(factor: FloorDiv | Mod, start: Int, i: Symbol) -> Int:
     place = start % factor.divisor
     is_same = less(place + i, factor.divisor)
     if isinstance(factor, FloorDiv):

@@ -87,7 +87,7 @@ class NestPredicates(NestState):
             known = self.phases[argument.name, width] = symbol(f"{argument.name}_phase", 0, width - 1)
         return known
 
-    def _claim(
+    def _log_claim(
         self,
         what: str,
         left: Term,
@@ -99,29 +99,31 @@ class NestPredicates(NestState):
         if self.context.proofs is not None:
             self.context.proofs.add(Claim("build_loop_nests", what, left, relation, right, premises, decision))
 
-    def _claim_transforms(self) -> None:
+    def _log_extents(self) -> None:
         """What groups say about their extents."""
         for t in self.graph.transforms():
             if isinstance(t, GroupMerge):
-                self._claim(f"extent of {t.result.name}", t.result.extent, "==", ("*", t.outer.extent, t.inner.extent))
+                self._log_claim(
+                    f"extent of {t.result.name}", t.result.extent, "==", ("*", t.outer.extent, t.inner.extent)
+                )
                 continue
             count = t.outer if t.inner_split else t.inner
             extent = t.source.extent if t.aligned is None else t.source.extent + (t.factor - 1)
             parts: Term = ("//", ("+", ("+", extent, t.factor), const(-1)), t.factor)
-            self._claim(f"extent of {count.name}", count.extent, "==", parts)
+            self._log_claim(f"extent of {count.name}", count.extent, "==", parts)
             if t.divides:
-                self._claim(f"split of {t.source.name}", t.source.extent, "|", t.factor)
+                self._log_claim(f"split of {t.source.name}", t.source.extent, "|", t.factor)
 
     def _is_inside(self, what: str, index: Int, extent: Int) -> bool:
         """Whether an index is proved to be below an extent: a predicate that need not be tested."""
         inside = prove_less(index, extent)
         if inside:
-            self._claim(f"dropped predicate of {what}", index, "<", extent)
+            self._log_claim(f"dropped predicate of {what}", index, "<", extent)
         return inside
 
     def _test(self, what: str, index: Int, extent: Int) -> Cond:
         test = less(index, extent)
-        self._claim(f"predicate of {what}", index, "<", extent, decision=test)
+        self._log_claim(f"predicate of {what}", index, "<", extent, decision=test)
         return test
 
     def _offset(self, indexer: Indexer, axes: Sequence[tuple[Group, Int]], t: Tensor) -> Int:
@@ -136,7 +138,7 @@ class NestPredicates(NestState):
                 )
             offset = offset + index * stride
             unsimplified = ("+", unsimplified, ("*", index, stride))
-        self._claim(f"offset of {t.name}", offset, "==", unsimplified)
+        self._log_claim(f"offset of {t.name}", offset, "==", unsimplified)
         return divide_once(offset, self._unrolled)
 
     def _check_register_index(self, buffer: Buffer, offset: Int, t: Tensor) -> None:
@@ -170,7 +172,7 @@ class NestPredicates(NestState):
                 whole = indexer.index(parent.source)
                 assert whole is not None
                 given = (less(whole, parent.source.extent),)
-                self._claim(f"implied predicate of {leader}", index, "<", split.source.extent, given)
+                self._log_claim(f"implied predicate of {leader}", index, "<", split.source.extent, given)
                 continue
             if not self._is_inside(leader, index, split.source.extent):
                 conds[self._test(leader, index, split.source.extent)] = None

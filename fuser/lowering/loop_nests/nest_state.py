@@ -188,7 +188,7 @@ class NestState:
                 )
         return found
 
-    def _copy_types(self, leader: str) -> tuple[ParallelType, ...]:
+    def _replicated_types(self, leader: str) -> tuple[ParallelType, ...]:
         """Axes of the block that an expr has no loop for: all threads along them compute the same."""
         reduced = self._reduction_types(leader, BLOCK_TYPES)
         own = {*reduced, *(p for p, group in self._parallel_axes(leader) if not group.is_broadcast)}

@@ -124,7 +124,7 @@ class NestStatements(NestVectors):
             value = self._read(expr.input, indexer)
             kept: list[Stmt] = []
             if accumulator.fold_buffer is not None:
-                kept = [self._kept_value(accumulator.fold_buffer, expr.input, value, indexer)]
+                kept = [self._buffered_value(accumulator.fold_buffer, expr.input, value, indexer)]
                 value = Load(
                     accumulator.fold_buffer.values, self._offset(indexer, accumulator.fold_buffer.axes, expr.input)
                 )
@@ -168,9 +168,9 @@ class NestStatements(NestVectors):
             return exp_sum_combine(accumulator.buffers, offset, (x, self._read(expr.partial, indexer)), name)
         if group is None:
             return exp_sum_element(accumulator.buffers, offset, x, name)
-        return [self._kept_value(group, expr.input, x, indexer)]
+        return [self._buffered_value(group, expr.input, x, indexer)]
 
-    def _kept_value(self, group: FoldBuffer, t: Tensor, x: Value, indexer: Indexer) -> Stmt:
+    def _buffered_value(self, group: FoldBuffer, t: Tensor, x: Value, indexer: Indexer) -> Stmt:
         """The store of a value of `t` that a thread collects."""
         at = self._offset(indexer, group.axes, t)
         self._check_register_index(group.values, at, t)

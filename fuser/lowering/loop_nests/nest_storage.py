@@ -53,7 +53,7 @@ class NestStorage(NestWelford):
             if isinstance(expr, ExpSum):
                 stmts += self._fill(group.values, self._identities(expr)[0])
         if leader in self.scans:
-            stmts += self._open_scan(leader, self.scans[leader], depth)
+            stmts += self._allocate_scan(leader, self.scans[leader], depth)
         position = self.sharing.positions[leader]
         for t in tensor_outputs(expr):
             if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
@@ -111,10 +111,10 @@ class NestStorage(NestWelford):
         )
         step = self._welford_step(leader, depth, buffers)
         accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step)
-        accumulator.fold_buffer = self._held_group(leader, accumulator)
+        accumulator.fold_buffer = self._buffered_group(leader, accumulator)
         return accumulator
 
-    def _held_group(self, leader: str, accumulator: Accumulator) -> FoldBuffer | None:
+    def _buffered_group(self, leader: str, accumulator: Accumulator) -> FoldBuffer | None:
         """The innermost loops whose values a thread can hold: of an ExpSum, and of a Welford whose values nothing else holds.
 
         None where that is one value, or a partial to join.
@@ -137,7 +137,7 @@ class NestStorage(NestWelford):
         expr = self.exprs[leader]
         if isinstance(expr, Welford):
             depth = self._accumulator_depth(leader)
-            return depth if self._holds_values(leader, depth) else None
+            return depth if self._buffers_values(leader, depth) else None
         if not isinstance(expr, ExpSum) or expr.partial is not None:
             return None
         state, loops = self.context.state(leader), self.context.loops(leader)
@@ -165,7 +165,7 @@ class NestStorage(NestWelford):
             Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
         )
 
-    def _open_scan(self, leader: str, nest: ScanNest, depth: int) -> list[Stmt]:
+    def _allocate_scan(self, leader: str, nest: ScanNest, depth: int) -> list[Stmt]:
         stmts: list[Stmt] = []
         if depth == nest.start:
             init: Value = nest.identity
@@ -216,13 +216,13 @@ class NestStorage(NestWelford):
             if step.visited_twice:
                 stmts += self._deviations(leader, accumulator, nest)
             else:
-                stmts += finish_shifted(accumulator.buffers, step, self._over(accumulator.buffers[0].size))
+                stmts += finish_shifted(accumulator.buffers, step, self._for_each_element(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
-            stmts += self._completed(expr, accumulator.buffers)
+            stmts += self._finish_exp_sum(expr, accumulator.buffers)
         if step is not None:
-            stmts += self._spread_count(accumulator.buffers[2], step.count)
+            stmts += self._broadcast_count(accumulator.buffers[2], step.count)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
             target = self.storage.get(t.name)
@@ -240,7 +240,7 @@ class NestStorage(NestWelford):
                 closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
 
-    def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
+    def _finish_exp_sum(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
         """What a whole row of -infinity gives; an rfactored first stage has parts of rows."""
         if any(isinstance(e, ExpSum) and e.partial is expr.total for e in self.exprs.values()):
             return []
@@ -299,7 +299,7 @@ class NestStorage(NestWelford):
             leader,
             accumulator.last_block,
             self._cluster_types(leader),
-            self._copy_types(leader),
+            self._replicated_types(leader),
         )
 
     def _store_result(
@@ -308,7 +308,7 @@ class NestStorage(NestWelford):
         """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
         state = self.context.state(leader)
         kept = [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
-        indices, opened = self._own_elements(leader, accumulator.depth, nest, reduced=False)
+        indices, opened = self._element_indices(leader, accumulator.depth, nest, reduced=False)
         indexer = self._indexer(indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
         if partial.dtype is not target.buffer.dtype:

@@ -45,7 +45,7 @@ from fuser.lowering.loop_nests.nest_values import LEVEL_2
 from fuser.lowering.memory.pipeline_copies import ASYNC_ELEMENT, async_copy
 
 
-def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
+def _merge_tests(stmts: list[Stmt]) -> list[Stmt]:
     """A guarded move with a fill as one test: registers that nothing reads take the fill, and no other branch is left."""
     match stmts:
         case [If(guard, (If(inside, (VectorMove(dst=dst),) as move, fill),), ())] if fill and dst.is_register:
@@ -54,7 +54,7 @@ def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
             return stmts
 
 
-def _reads_everywhere(expr: TensorExpr) -> bool:
+def _reads_all_elements(expr: TensorExpr) -> bool:
     """Whether each element of the result is read, at an index that follows from its own: no pad, no gather."""
     return not isinstance(expr, Gather) and (not isinstance(expr, Resize) or expr.fill is None)
 
@@ -111,7 +111,7 @@ class NestVectors(NestStorage):
             self.context,
             expr,
             indexer,
-            lambda low, high: self._claim(f"dropped {what}", low, "<", high),
+            lambda low, high: self._log_claim(f"dropped {what}", low, "<", high),
             lambda low, high: self._test(what, low, high),
             vector,
         )
@@ -150,7 +150,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, (Resize, Gather)):
             before, source_indexer = self._displaced(expr, indexer, nest.vector)
         crosses = self._crosses_blocks(source_tensor, source_indexer)
-        may_cut = self.context.state(t.name).misaligned and _reads_everywhere(expr)
+        may_cut = self.context.state(t.name).misaligned and _reads_all_elements(expr)
         starts: list[Int] = []
         problems: list[str] = []
         for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):
@@ -165,10 +165,10 @@ class NestVectors(NestStorage):
             problem = self._misalignment(tensor, storage.buffer, start, width, nbytes)
             if problem and not may_cut:
                 raise SchedulingError(f"{t.name} cannot be vectorized by {width}: {problem}", location=t.location)
-            self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
+            self._log_claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
             if not storage.buffer.is_register and not problem:
                 phase = self.phases.get((self.context.alias_of.get(tensor.name, tensor).name, width), ZERO)
-                self._claim(f"start of the vector of {tensor.name}", start + phase, "|", const(width))
+                self._log_claim(f"start of the vector of {tensor.name}", start + phase, "|", const(width))
             starts.append(start)
             problems.append(problem)
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
@@ -192,13 +192,13 @@ class NestVectors(NestStorage):
             copied = t if is_async else None
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], of_element)
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
-                at_once = self._read_whole(leader, nest, stmt)
+                at_once = self._read_past_row(leader, nest, stmt)
                 if at_once is not None:
                     return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
-            cut = self._cut_vectors(leader, *moved, nest, whole, copied)
+            cut = self._partial_vectors(leader, *moved, nest, whole, copied)
             if cut is not None and is_async and not problems[0] and self._has_aligned_base(source_tensor, nbytes):
                 # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
-                alike = self._cut_vectors(leader, *moved, nest, stmts, copied)
+                alike = self._partial_vectors(leader, *moved, nest, stmts, copied)
                 if alike is None:
                     alike = self._predicated(stmts, self._tests_of_elements(leader, nest)[1])
                 cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
@@ -211,7 +211,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, (Resize, Gather)):
             targets = [starts[0] + v for v in range(width)]
             stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, nest.vector)
-        return _tested_at_once(self._guarded(stmts, at_zero, loops, leader, target))
+        return _merge_tests(self._guarded(stmts, at_zero, loops, leader, target))
 
     def _misalignment(self, tensor: Tensor, buffer: Buffer, start: Int, width: int, nbytes: int) -> str:
         """Why the address of a wide access is not known to be aligned, or "". A wide access to an argument needs a base that
@@ -234,7 +234,7 @@ class NestVectors(NestStorage):
             isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
         )
 
-    def _cut_vectors(
+    def _partial_vectors(
         self,
         leader: str,
         target: tuple[Buffer, Int],
@@ -280,7 +280,7 @@ class NestVectors(NestStorage):
             return False
         return tensor not in self.context.alias_of.values()
 
-    def _read_whole(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
+    def _read_past_row(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
         """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
         them, or it is not known where an end of the row lies.
 
@@ -338,4 +338,4 @@ class NestVectors(NestStorage):
                     f"not known to be divisible by {width}",
                     location=t.location,
                 )
-            self._claim(f"room for the vector of {t.name}", room, "|", const(width))
+            self._log_claim(f"room for the vector of {t.name}", room, "|", const(width))

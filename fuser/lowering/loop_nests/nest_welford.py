@@ -48,8 +48,8 @@ class NestWelford(NestValues):
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
         """A count for all elements of a thread, where every step of the reduced loops visits each of them once; else, of real
         values that are added one by one, a count for each element."""
-        is_together = self._counts_together(leader, depth)
-        if not is_together and not self._counts_apart(leader, depth):
+        is_together = self._has_common_count(leader, depth)
+        if not is_together and not self._has_element_counts(leader, depth):
             return None
         # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
         count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
@@ -72,23 +72,23 @@ class NestWelford(NestValues):
         loops = self._serial_axes(leader, depth)
         if not all(g.extent.is_const for _, g in loops):
             return 0
-        most = MAX_REGISTER_ELEMENTS if self._is_there_behind(expr.input, depth) else MAX_GROUP
+        most = MAX_REGISTER_ELEMENTS if self._is_readable_after(expr.input, depth) else MAX_GROUP
         of_element = math.prod(g.extent.value for is_reduction, g in loops if is_reduction)
         # Of two values, squares of the difference from the first are twice too large at most.
         return of_element if of_element > 2 and math.prod(g.extent.value for _, g in loops) <= most else 0
 
-    def _holds_values(self, leader: str, depth: int) -> bool:
+    def _buffers_values(self, leader: str, depth: int) -> bool:
         """Whether a thread keeps its values for a second visit."""
         expr = self.exprs[leader]
         return (
             isinstance(expr, Welford)
             and expr.partial is None
-            and (self._counts_together(leader, depth) or self._counts_apart(leader, depth))
+            and (self._has_common_count(leader, depth) or self._has_element_counts(leader, depth))
             and self._values_in_registers(leader, depth) > 0
-            and not self._is_there_behind(expr.input, depth)
+            and not self._is_readable_after(expr.input, depth)
         )
 
-    def _is_there_behind(self, t: Tensor, depth: int) -> bool:
+    def _is_readable_after(self, t: Tensor, depth: int) -> bool:
         """Whether a value can be read after the loops from `depth` on: from registers outside of them, or cast from such."""
         leader = self.leaders.get(t.name)
         if leader is None:
@@ -96,15 +96,15 @@ class NestWelford(NestValues):
         if self.context.state(t.name).memory is MemoryType.local and self.sharing.positions[leader] <= depth:
             return True
         source = _cast_of(self.exprs[leader])
-        return source is not None and self._is_there_behind(source, depth)
+        return source is not None and self._is_readable_after(source, depth)
 
-    def _read_behind(self, t: Tensor, depth: int, indexer: Indexer) -> Value:
-        """The value of `_is_there_behind`."""
+    def _read_after(self, t: Tensor, depth: int, indexer: Indexer) -> Value:
+        """The value of `_is_readable_after`."""
         leader = self.leaders[t.name]
         source = _cast_of(self.exprs[leader])
         if source is None or self.sharing.positions[leader] <= depth:
             return self._read(t, indexer)
-        return Cast(self._read_behind(source, depth, indexer), t.dtype)
+        return Cast(self._read_after(source, depth, indexer), t.dtype)
 
     def _deviations(self, leader: str, accumulator: Accumulator, nest: Nest) -> list[Stmt]:
         """The second visit of the values of a thread: differences from about their means, and their squares."""
@@ -113,12 +113,12 @@ class NestWelford(NestValues):
         assert step is not None
         assert step.shift is not None
         # The first values have served.
-        left, over = step.shift, self._over(accumulator.buffers[0].size)
-        indices, opened = self._own_elements(leader, depth, nest, reduced=True)
+        left, over = step.shift, self._for_each_element(accumulator.buffers[0].size)
+        indices, opened = self._element_indices(leader, depth, nest, reduced=True)
         indexer = self._indexer(indices)
         group = accumulator.fold_buffer
         x = (
-            self._read_behind(expr.input, depth, indexer)
+            self._read_after(expr.input, depth, indexer)
             if group is None
             else Load(group.values, self._offset(indexer, group.axes, expr.input))
         )
@@ -135,7 +135,7 @@ class NestWelford(NestValues):
             *correct_deviations(accumulator.buffers, left, step, over),
         ]
 
-    def _own_elements(
+    def _element_indices(
         self, leader: str, depth: int, nest: Nest, *, reduced: bool
     ) -> tuple[dict[Group, Int], list[tuple[Symbol, Int, ParallelType]]]:
         """Indices of the kept axes for one of the results that a thread has at `depth`, and the loops over those, slowest
@@ -158,14 +158,14 @@ class NestWelford(NestValues):
                 opened.append((i, group.extent, p))
         return indices, opened
 
-    def _counts_together(self, leader: str, depth: int) -> bool:
+    def _has_common_count(self, leader: str, depth: int) -> bool:
         expr = self.exprs[leader]
         if not isinstance(expr, Welford) or expr.mean.dtype.is_complex:
             return False
         serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
         if serial != sorted(serial, reverse=True):
             return False  # a loop over kept dims runs around one over reduced dims
-        if self._has_cut_lanes(leader, depth):
+        if self._has_partial_lanes(leader, depth):
             return False
         if expr.partial is None:
             return True
@@ -180,10 +180,10 @@ class NestWelford(NestValues):
             and state.allocation is None
             and all(accumulator_dtype(t.dtype) is t.dtype for t in tensor_outputs(self.exprs[source]))
             and inside == self.sharing.positions[source]
-            and self._counts_together(source, inside)
+            and self._has_common_count(source, inside)
         )
 
-    def _counts_apart(self, leader: str, depth: int) -> bool:
+    def _has_element_counts(self, leader: str, depth: int) -> bool:
         """Whether differences of values from the first of their element are added up, though a loop over elements runs around
         one over values: rows that a thread works on together, by vectors."""
         expr = self.exprs[leader]
@@ -192,7 +192,7 @@ class NestWelford(NestValues):
         users = self.builder.uses(expr.mean.name)
         return not any(isinstance(e, Welford) and e.partial is not None and e.input is expr.mean for e in users)
 
-    def _has_cut_lanes(self, leader: str, depth: int) -> bool:
+    def _has_partial_lanes(self, leader: str, depth: int) -> bool:
         """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""
         state = self.context.state(leader)
         for axis, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True):
@@ -214,21 +214,21 @@ class NestWelford(NestValues):
             if not group.is_broadcast and group.extent is not ONE and state.parallel_type(a) not in THREAD_TYPES
         ]
 
-    def _over(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:
+    def _for_each_element(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:
         """Makes statements for every element of an array of `size`."""
         if size.value == 1:
             return lambda make: make(ZERO)
         i = self._new_symbol(size)
         return lambda make: [For(i, ZERO, size, ONE, tuple(make(i)), unroll=True)]
 
-    def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
+    def _broadcast_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
         """What each element has seen, if they were counted together the same."""
 
         def spread(e: Int) -> list[Stmt]:
             value: Value = Load(seen, e if seen.size is counts.size else ZERO)
             return [Store(counts, e, value if seen.dtype is counts.dtype else Cast(value, counts.dtype))]
 
-        return self._over(counts.size)(spread)
+        return self._for_each_element(counts.size)(spread)
 
 
 def accumulator_dtype(dtype: DataType) -> DataType:

@@ -70,7 +70,7 @@ def in_place_outputs(context: LoweringContext, body: tuple[Stmt, ...], arguments
     """Names of the outputs, of a body with its barriers, that need no temporary. `arguments`: buffers by tensor."""
     found: list[str] = []
     for name, source in sorted(context.alias_of.items()):
-        if name in context.builder.input_names or not _stands_apart(context, source):
+        if name in context.builder.input_names or not _overlaps_no_argument(context, source):
             continue
         read, written = arguments.get(source.name), arguments.get(name)
         if written is None or (read is not None and not may_overwrite(body, read, written, context.threads)):
@@ -79,7 +79,7 @@ def in_place_outputs(context: LoweringContext, body: tuple[Stmt, ...], arguments
     return tuple(found)
 
 
-def _stands_apart(context: LoweringContext, source: Tensor) -> bool:
+def _overlaps_no_argument(context: LoweringContext, source: Tensor) -> bool:
     """Whether no other argument's bytes overlap the storage that would be written: a fact, which the launch checks."""
     others = [t for t in context.fusion.input_tensors if t is not source and not t.is_cpu]
     return all(Disjoint(source.name, t.name) in context.facts for t in others)
@@ -91,7 +91,7 @@ def may_overwrite(
     """Whether no read of `source` sees what is stored to `output`, were element i of both in one place."""
     accesses = _Accesses(source, output)
     accesses.visit(body)
-    return _Reads(body, accesses, threads).come_first()
+    return _Reads(body, accesses, threads).precede_stores()
 
 
 # --- accesses ---------------------------------------------------------------------------------------------------------
@@ -213,16 +213,16 @@ class _Reads:
         self.threads = frozenset(threads.values())
         self.in_block = tuple(s for p, s in threads.items() if p.is_block)
 
-    def come_first(self) -> bool:
-        return all(self._comes_first(read) for read in self.reads)
+    def precede_stores(self) -> bool:
+        return all(self._precedes_stores(read) for read in self.reads)
 
-    def _comes_first(self, read: _Access) -> bool:
+    def _precedes_stores(self, read: _Access) -> bool:
         """Whether the elements of a read are written by the same thread, or by one of its block, and not before it is done."""
         if isinstance(read.stmt, (VectorMove, AsyncCopy)) and read.stmt.cut:
             return False
-        return any(self._is_done(read, others) for others in ((), self.in_block))
+        return any(self._is_complete(read, others) for others in ((), self.in_block))
 
-    def _is_done(self, read: _Access, others: tuple[Symbol, ...]) -> bool:
+    def _is_complete(self, read: _Access, others: tuple[Symbol, ...]) -> bool:
         found = [m for w in self.writes if (m := self._match(read, w, others)) is not None]
         left = {m.missing for m in found}
         # One of two stores writes it that stand on the two sides of a test.
@@ -243,7 +243,7 @@ class _Reads:
         for choice, needed in self._choices(read, write, write.loops, others, {}, ()):
             if write.index.substitute(choice) is read.index:
                 tests = {c for t in write.tests for c in conjuncts(t.substitute(choice))}
-                missing = frozenset(c for c in tests.union(needed) if not _holds(c, read.tests))
+                missing = frozenset(c for c in tests.union(needed) if not _is_implied(c, read.tests))
                 found = _Match(missing, *_order(read, write, choice))
                 if not missing:
                     return found
@@ -267,9 +267,9 @@ class _Reads:
                 yield from self._choices(read, write, tuple(inner), others, more, (*needed, condition))
         elif others:
             at, *left = others
-            places = [at, ZERO, *_solved(read.index, write.index.substitute(chosen), at)]
+            places = [at, ZERO, *_solve(read.index, write.index.substitute(chosen), at)]
             for value in dict.fromkeys(places):
-                inside = TRUE if value is at or value is ZERO else _is_place(value, at)
+                inside = TRUE if value is at or value is ZERO else _is_thread_position(value, at)
                 more = chosen | {at: value}
                 yield from self._choices(read, write, (), tuple(left), more, (*needed, inside))
         else:
@@ -301,7 +301,7 @@ class _Reads:
         yield start, TRUE if is_common else less(start, stop)
 
 
-def _solved(wanted: Int, index: Int, at: Symbol) -> Iterator[Int]:
+def _solve(wanted: Int, index: Int, at: Symbol) -> Iterator[Int]:
     """The value of `at`, if it is a number, for which an index that is linear in it may be what is wanted."""
     first = index.substitute({at: ZERO})
     each = index.substitute({at: ONE}) - first
@@ -311,13 +311,13 @@ def _solved(wanted: Int, index: Int, at: Symbol) -> Iterator[Int]:
             yield quotient
 
 
-def _is_place(value: Int, at: Symbol) -> Cond:
+def _is_thread_position(value: Int, at: Symbol) -> Cond:
     """Whether a number is below what a thread's place along an axis is below."""
     below = at.below if at.below is not None else at + 1 if at.hi is None else const(at.hi + 1)
     return all_of(less_equal(ZERO, value), less(value, below))
 
 
-def _holds(condition: Cond, tests: frozenset[Cond]) -> bool:
+def _is_implied(condition: Cond, tests: frozenset[Cond]) -> bool:
     """Whether a condition follows from one of the tests."""
     if condition is TRUE or condition in tests:
         return True

@@ -70,18 +70,18 @@ class _PartialResidency:
         first, filled = self._loop(wanted.name)
         again, emptied = self._loop(wanted.again)
         last = first.stop - 1
-        moves, repeats = _moves(filled, wanted.name), _moves(emptied, wanted.again)
+        moves, repeats = _vector_moves(filled, wanted.name), _vector_moves(emptied, wanted.again)
         source, target = moves[0].dst, repeats[0].dst
         same = first.stop is again.stop and first.start is ZERO is again.start and len(moves) == len(repeats)
         for a, b in zip(moves, repeats, strict=False):
-            matched = _matched(b.dst_index, a.dst_index)
+            matched = _map_loop_symbol(b.dst_index, a.dst_index)
             reversed_index = b.src_index.substitute({again.symbol: last - first.symbol, **matched})
             same = same and a.src is b.src and a.width == b.width and reversed_index is a.src_index
             same = same and b.dst_index.substitute(matched) is a.dst_index
         if not same:
-            raise self._refused("the loops do not load the same in opposite order")
+            raise self._refusal("the loops do not load the same in opposite order")
         if not (source.size.is_const and self.block.is_const):
-            raise self._refused("the number of threads is not known")
+            raise self._refusal("the number of threads is not known")
         iterations = const(wanted.iterations)
         room = Buffer(f"{source.name}_kept", source.dtype, MemoryType.shared, iterations * source.size * self.block)
         width = moves[0].width
@@ -95,14 +95,18 @@ class _PartialResidency:
         def take(s: VectorMove) -> VectorMove:
             return VectorMove(s.dst, s.dst_index, room, place(last - again.symbol, s.dst_index), s.width)
 
-        passing = _moved(filled, source, lambda s: replace(s, cache=CacheOp.streaming))
+        passing = _replace_moves(filled, source, lambda s: replace(s, cache=CacheOp.streaming))
         # All loads of an iteration stand before the first is stored.
-        fill = _either(less(first.symbol, iterations), (*passing, *_moved(filled, source, keep)), (filled,))
-        refill = _either(less(last - again.symbol, iterations), _moved(emptied, target, take), (emptied,))
-        changed = {first: _replaced(first, filled, fill), again: _replaced(again, emptied, refill)}
+        fill = _uniform_branch(
+            less(first.symbol, iterations), (*passing, *_replace_moves(filled, source, keep)), (filled,)
+        )
+        refill = _uniform_branch(
+            less(last - again.symbol, iterations), _replace_moves(emptied, target, take), (emptied,)
+        )
+        changed = {first: _replace_statement(first, filled, fill), again: _replace_statement(again, emptied, refill)}
         thread_private.add(room.name)
         body = map_body(
-            _sunk(self.body, first), lambda s: (changed[s],) if isinstance(s, For) and s in changed else None
+            _sink_loads(self.body, first), lambda s: (changed[s],) if isinstance(s, For) and s in changed else None
         )
         return (Allocate(room), *body)
 
@@ -113,30 +117,30 @@ class _PartialResidency:
                 for stmt in loop.body:
                     writes = {buffer.name for s in walk((stmt,)) for buffer, _ in stmt_writes(s)}
                     reads = [buffer for s in walk((stmt,)) for buffer, _ in stmt_reads(s)]
-                    if writes == {name} and all(b.is_global for b in reads) and _moves(stmt, name):
+                    if writes == {name} and all(b.is_global for b in reads) and _vector_moves(stmt, name):
                         return loop, stmt
-        raise self._refused(f"no loop fills {name} in wide accesses")
+        raise self._refusal(f"no loop fills {name} in wide accesses")
 
-    def _refused(self, why: str) -> SchedulingError:
+    def _refusal(self, why: str) -> SchedulingError:
         return SchedulingError(f"cannot keep what {self.wanted.name} loads for {self.wanted.again} on chip: {why}")
 
 
-def _moves(stmt: Stmt, name: str) -> list[VectorMove]:
+def _vector_moves(stmt: Stmt, name: str) -> list[VectorMove]:
     return [s for s in walk((stmt,)) if isinstance(s, VectorMove) and s.dst.name == name]
 
 
-def _matched(index: Int, other: Int) -> dict[Symbol, Int]:
+def _map_loop_symbol(index: Int, other: Int) -> dict[Symbol, Int]:
     """The loop symbol of one index as that of the other."""
     ours, theirs = index.symbols, other.symbols
     return dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) == 1 else {}
 
 
-def _moved(fill: Stmt, buffer: Buffer, rewrite: Callable[[VectorMove], VectorMove]) -> tuple[Stmt, ...]:
+def _replace_moves(fill: Stmt, buffer: Buffer, rewrite: Callable[[VectorMove], VectorMove]) -> tuple[Stmt, ...]:
     """A statement that fills a buffer, with other accesses in the places of those that fill it."""
     return map_body((fill,), lambda s: (rewrite(s),) if isinstance(s, VectorMove) and s.dst is buffer else None)
 
 
-def _sunk(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
+def _sink_loads(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
     """A body in which statements that only load what `loop` does not use are moved after it: it is short of registers."""
     if loop not in body:
         return body
@@ -157,11 +161,11 @@ def _sunk(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
     return (*staying, *sunk, *body[at + 1 :])
 
 
-def _either(condition: Cond, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -> Stmt:
+def _uniform_branch(condition: Cond, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -> Stmt:
     """A choice that does not differ between threads."""
     return If(condition, then, orelse, role=Role.plain)
 
 
-def _replaced(loop: For, stmt: Stmt, other: Stmt) -> For:
+def _replace_statement(loop: For, stmt: Stmt, other: Stmt) -> For:
     """The loop with another statement in the place of one."""
     return replace(loop, body=tuple(other if s is stmt else s for s in loop.body))

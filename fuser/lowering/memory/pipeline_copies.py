@@ -78,15 +78,17 @@ def pipeline_copies(
     required: AbstractSet[str],
     thread_private: AbstractSet[str],
     asked: AbstractSet[str] = frozenset(),
-    twice: AbstractSet[str] = frozenset(),
+    double_buffered: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next iteration where a loop allows that.
 
-    `thread_private`: buffers of which each thread reads only what it wrote. `twice`: wanted tensors that get two buffers and
-    are copied two iterations ahead, if all tensors that a loop copies are among them. `asked`: tensors to be copied
-    asynchronously. Comments at the top of the kernel name the tensors of `asked` that loop nests copy otherwise, and those
-    `wanted` that are not copied ahead. Raises SchedulingError for one of the tensors `required` whose copies cannot be
-    started ahead.
+    thread_private    buffers of which each thread reads only what it wrote
+    asked             tensors to be copied asynchronously
+    double_buffered   wanted tensors that get two buffers and are copied two iterations ahead, if all tensors that a loop copies
+                      are among them
+
+    Comments at the top of the kernel name the tensors of `asked` that loop nests copy otherwise, and the `wanted` ones that are
+    not copied ahead. Raises SchedulingError if one of the tensors `required` cannot be copied ahead.
     """
     copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}
     otherwise = "its accesses begin anywhere, and each element stands under a test of its own"
@@ -96,7 +98,7 @@ def pipeline_copies(
     ]
     if not copied:
         return (*notes, *body)
-    pipeliner = _CopyPipeliner({b for b in copied if b.name in wanted and b.name in thread_private}, twice)
+    pipeliner = _CopyPipeliner({b for b in copied if b.name in wanted and b.name in thread_private}, double_buffered)
     body = pipeliner.rewrite_body(body)
     missing = sorted(b.name for b in copied if b.name in required and b not in pipeliner.done)
     if missing:
@@ -160,9 +162,9 @@ class _Waits:
 class _CopyPipeliner:
     """Starts the copies to the buffers `wanted` an iteration ahead, or two; `done` are those for which that was possible."""
 
-    def __init__(self, wanted: AbstractSet[Buffer], twice: AbstractSet[str]) -> None:
+    def __init__(self, wanted: AbstractSet[Buffer], double_buffered: AbstractSet[str]) -> None:
         self.wanted = wanted
-        self.twice = twice
+        self.double_buffered = double_buffered
         self.done: set[Buffer] = set()
 
     def rewrite_body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -183,7 +185,7 @@ class _CopyPipeliner:
         self.done.update(fills)
         # Of a single iteration there is no second one to begin with.
         is_single = less(loop.start + loop.step, loop.stop) is FALSE
-        ahead = 2 if self._may_be_twice(loop, fills) and not is_single else 1
+        ahead = 2 if self._may_double_buffer(loop, fills) and not is_single else 1
         following: Int = loop.symbol + ahead * loop.step
         is_next = less(following, loop.stop)
 
@@ -198,9 +200,9 @@ class _CopyPipeliner:
             at = loop.start + iteration * loop.step
             begun = substitute_symbols(tuple(fills.values()), {loop.symbol: at})
             if iteration:
-                begun = tuple(_tested(s, less(at, loop.stop)) for s in begun)
+                begun = tuple(_predicate_fill(s, less(at, loop.stop)) for s in begun)
             begun = merge_fill_loops(begun) if pieces else (*begun, AsyncCommit())
-            first += _placed(begun, fills, iteration) if ahead > 1 else begun
+            first += _offset_buffers(begun, fills, iteration) if ahead > 1 else begun
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
         names = ", ".join(b.name for b in fills)
@@ -235,25 +237,25 @@ class _CopyPipeliner:
         if ahead == 1:
             return [*(Allocate(b) for b in fills), *first, replace(loop, body=tuple(inner))]
         places = {b: Buffer(b.name, b.dtype, b.memory, 2 * b.size, b.tensor) for b in fills}
-        made = (*first, replace(loop, body=_placed(tuple(inner), fills, loop.symbol % 2)))
+        made = (*first, replace(loop, body=_offset_buffers(tuple(inner), fills, loop.symbol % 2)))
         return [*(Allocate(b) for b in places.values()), *substitute_buffers(made, places)]
 
-    def _may_be_twice(self, loop: For, fills: Mapping[Buffer, Stmt]) -> bool:
+    def _may_double_buffer(self, loop: For, fills: Mapping[Buffer, Stmt]) -> bool:
         """Whether all that a loop copies may have two places: iterations are counted from 0, and nothing else writes there."""
-        if not all(b.name in self.twice for b in fills) or loop.start is not ZERO or loop.step is not ONE:
+        if not all(b.name in self.double_buffered for b in fills) or loop.start is not ZERO or loop.step is not ONE:
             return False
         readers = [s for s in walk(loop.body) if any(reads_itself(s, b) for b in fills)]
         return all(isinstance(s, VectorMove) or (isinstance(s, Store) and isinstance(s.value, Load)) for s in readers)
 
 
-def _tested(stmt: Stmt, condition: Cond) -> Stmt:
+def _predicate_fill(stmt: Stmt, condition: Cond) -> Stmt:
     """A loop that fills a buffer, with all that it does under a condition."""
     if isinstance(stmt, For):
         return replace(stmt, body=(If(condition, stmt.body, role=Role.predicate),))
     return If(condition, (stmt,), role=Role.predicate)
 
 
-def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | int) -> tuple[Stmt, ...]:
+def _offset_buffers(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | int) -> tuple[Stmt, ...]:
     """A body whose copies to some buffers, and reads of those, are `place` sizes of a buffer farther on."""
 
     def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:

@@ -68,12 +68,12 @@ class _Prefetcher:
         ahead = {b: Buffer(f"{b.name}_next", b.dtype, b.memory, b.size, b.tensor) for b in found}
         self.done.update(b.name for b in found)
         loads = tuple(s for s, f in zip(loop.body, filled, strict=True) if f is not None)
-        first = substitute_symbols(_into(loads, ahead), {loop.symbol: loop.start})
+        first = substitute_symbols(_load_ahead(loads, ahead), {loop.symbol: loop.start})
         following: Int = loop.symbol + loop.step
-        again = substitute_symbols(_into(loads, ahead), {loop.symbol: following})
+        again = substitute_symbols(_load_ahead(loads, ahead), {loop.symbol: following})
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
-        inner: list[Stmt] = [*(Allocate(b) for b in found), *_from(loads, ahead)]
+        inner: list[Stmt] = [*(Allocate(b) for b in found), *_copy_from_ahead(loads, ahead)]
         inner.append(If(less(following, loop.stop), again, role=Role.predicate))
         rest = [
             s
@@ -93,7 +93,7 @@ class _Prefetcher:
         return buffer if buffer.is_register and buffer.name in self.wanted and loads_only else None
 
 
-def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
+def _load_ahead(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
     """The loads, into the arrays for the next iteration."""
 
     def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -108,7 +108,7 @@ def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, .
     return map_body(loads, rewrite)
 
 
-def _from(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
+def _copy_from_ahead(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
     """What the loads fill, taken from the arrays for the next iteration: the same elements under the same tests."""
 
     def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:

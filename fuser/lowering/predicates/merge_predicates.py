@@ -24,10 +24,10 @@ _MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitc
 def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Merge equal neighbouring tests, declarations moved in front of them."""
     merged = [map_child_bodies(s, merge_predicates) for s in body]
-    return tuple(_joined([_tested_once(s) if isinstance(s, For) else s for s in merged]))
+    return tuple(_merge_neighbours([_hoist_predicate(s) if isinstance(s, For) else s for s in merged]))
 
 
-def _joined(body: Sequence[Stmt]) -> list[Stmt]:
+def _merge_neighbours(body: Sequence[Stmt]) -> list[Stmt]:
     """Statements whose own bodies are merged already, neighbours joined."""
     out: list[Stmt] = []
     pending: list[If] = []
@@ -37,7 +37,7 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
     def flush() -> None:
         if len(pending) > 1:
             sides = [[s for test in pending for s in test.then], [s for test in pending for s in test.orelse]]
-            then, orelse = (tuple(_joined(side)) for side in sides)
+            then, orelse = (tuple(_merge_neighbours(side)) for side in sides)
             out.append(If(pending[0].condition, then, orelse, pending[0].role))
         else:
             out.extend(pending)
@@ -56,7 +56,10 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
             between.clear()
             pending.append(stmt)
         elif (
-            pending and pending[0].role is Role.unswitch and _begins(stmt) and not _touched(stmt.buffer, tuple(pending))
+            pending
+            and pending[0].role is Role.unswitch
+            and _is_initializer(stmt)
+            and not _is_accessed(stmt.buffer, tuple(pending))
         ):
             between.append(stmt)
         else:
@@ -66,18 +69,18 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
     return out
 
 
-def _begins(stmt: Stmt) -> TypeGuard[Store]:
+def _is_initializer(stmt: Stmt) -> TypeGuard[Store]:
     """Whether a statement does nothing but say what a register holds at first."""
     if not isinstance(stmt, Store) or stmt.role is not Role.initialise or not stmt.buffer.is_register:
         return False
     return isinstance(stmt.value, Literal)
 
 
-def _touched(buffer: Buffer, stmts: tuple[Stmt, ...]) -> bool:
+def _is_accessed(buffer: Buffer, stmts: tuple[Stmt, ...]) -> bool:
     return any(b is buffer for s in walk(stmts) for b, _ in (*stmt_reads(s), *stmt_writes(s)))
 
 
-def _tested_once(loop: For) -> Stmt:
+def _hoist_predicate(loop: For) -> Stmt:
     """`for (i) { if (p) a }` as `if (p) { for (i) a }` where p is the same in every iteration."""
     declared = [s for s in loop.body if isinstance(s, Allocate) and s.buffer.is_register]
     rest = [s for s in loop.body if not (isinstance(s, Allocate) and s.buffer.is_register)]

@@ -30,12 +30,12 @@ def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[
     """
 
     def rewrite(loop: For) -> list[Stmt]:
-        return [loop] if loop.unswitch else _peeled(replace(loop, body=peel_loops(loop.body, proofs)), proofs)
+        return [loop] if loop.unswitch else _peel_last(replace(loop, body=peel_loops(loop.body, proofs)), proofs)
 
     return map_loops(body, rewrite)
 
 
-def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
+def _peel_last(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return [loop]
     iterations = range(loop.start.value, loop.stop.value, loop.step.value)
@@ -54,7 +54,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     last = const(iterations[-1])
     given = less(loop.symbol, last)
     log_implied_tests(proofs, "peel_loops", "test of all iterations but the last", dict.fromkeys(passed, given))
-    ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
+    ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _fold_test)
     return [
         replace(loop, stop=last, body=drop_tests(loop.body, passed)),
         # A loop still, for what it declares.
@@ -62,7 +62,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     ]
 
 
-def _decided(stmt: Stmt) -> tuple[Stmt, ...] | None:
+def _fold_test(stmt: Stmt) -> tuple[Stmt, ...] | None:
     """What is left of a test whose outcome is known."""
     if isinstance(stmt, If) and isinstance(stmt.condition, Truth):
         return stmt.then if stmt.condition is TRUE else stmt.orelse

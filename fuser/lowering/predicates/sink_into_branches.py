@@ -45,7 +45,7 @@ MIN_INSTRUCTIONS = 16
 
 def sink_into_branches(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The body with values computed in the branches that need them."""
-    if not any(map(_is_choice, walk(body))):
+    if not any(map(_is_branch, walk(body))):
         return body
     return _Sink(*_accesses(body)).sunk(body, frozenset())
 
@@ -59,7 +59,7 @@ def _accesses(body: Sequence[Stmt]) -> tuple[Counter[Buffer], Counter[Buffer]]:
     return reads, writes
 
 
-def _is_choice(stmt: Stmt) -> bool:
+def _is_branch(stmt: Stmt) -> bool:
     return isinstance(stmt, If) and stmt.role is Role.predicate and bool(stmt.orelse)
 
 
@@ -80,7 +80,7 @@ class _Sink:
         at = len(stmts) - 1
         while at >= 0:
             stmt = stmts[at]
-            if isinstance(stmt, If) and _is_choice(stmt) and not counters >= frozenset(stmt.condition.symbols):
+            if isinstance(stmt, If) and _is_branch(stmt) and not counters >= frozenset(stmt.condition.symbols):
                 for is_then in (True, False):
                     moved = self._movable(stmts, at, is_then)
                     if sum(_instructions(s.value) for s in moved) >= MIN_INSTRUCTIONS:

@@ -30,12 +30,12 @@ def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tu
 
     def rewrite(loop: For) -> list[Stmt]:
         each = replace(loop, body=unswitch_loops(loop.body, proofs), unswitch=False)
-        return [_unswitch(_cleared(loop), each, proofs) if loop.unswitch else each]
+        return [_unswitch(_without_unswitch(loop), each, proofs) if loop.unswitch else each]
 
     return map_loops(body, rewrite)
 
 
-def _cleared(loop: For) -> For:
+def _without_unswitch(loop: For) -> For:
     def clear(s: Stmt) -> tuple[Stmt, ...] | None:
         return (replace(s, unswitch=False),) if isinstance(s, For) and s.unswitch else None
 
@@ -52,7 +52,7 @@ def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}
     for part in _tests((loop,)):
-        last = _at_hardest(part, symbols)
+        last = _at_strictest(part, symbols)
         if last is not None:
             hoisted[part] = last
     if not hoisted or all_of(*hoisted.values()) is FALSE:
@@ -74,7 +74,7 @@ def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
                 yield from _tests(stmt.orelse)
 
 
-def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
+def _at_strictest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
     """The condition (`operand >= 0`) with every inner loop at the iteration where it is hardest to meet: the last or the first,
     or None where that is not known."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
@@ -89,14 +89,14 @@ def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
         elif holds_for_larger(condition, s):
             values[s] = loop.start
         else:
-            worst = _worst_iteration(condition, loop)
+            worst = _strictest_iteration(condition, loop)
             if worst is None:
                 return None
             values[s] = worst
     return condition.substitute(values)
 
 
-def _worst_iteration(condition: Compare, loop: For) -> Int | None:
+def _strictest_iteration(condition: Compare, loop: For) -> Int | None:
     """The iteration at which the operand is least, where those of all differ by constants: accesses of a thread that go along
     two dims, one by i // n, the other by i % n."""
     if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):

@@ -44,7 +44,7 @@ def insert_grid_barriers(body: tuple[Stmt, ...], shared_across_blocks: AbstractS
         return GridBarrier(ZERO, ZERO, reason)
 
     made = insert_barriers(body, SyncScope(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
-    return _numbered(made, ZERO, count_grid_barriers(made))
+    return _assign_slots(made, ZERO, count_grid_barriers(made))
 
 
 def _diverges(stmt: Stmt) -> bool:
@@ -65,7 +65,7 @@ def count_grid_barriers(body: Sequence[Stmt]) -> Int:
     return count
 
 
-def _numbered(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ...]:
+def _assign_slots(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ...]:
     """The body with each barrier's slot. `before`: barriers passed before it."""
     result: list[Stmt] = []
     for stmt in body:
@@ -77,7 +77,7 @@ def _numbered(body: tuple[Stmt, ...], before: Int, total: Int) -> tuple[Stmt, ..
         if isinstance(stmt, For) and inside is not ZERO:
             assert stmt.start is ZERO
             assert stmt.step is ONE
-            numbered = _numbered(stmt.body, before + inside * stmt.symbol, total)
+            numbered = _assign_slots(stmt.body, before + inside * stmt.symbol, total)
             result.append(replace(stmt, body=numbered))
             before = before + inside * stmt.stop
         else:
