@@ -52,7 +52,7 @@ def with_neighbours(
 def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
     """Parameters that differ from those given in one choice, each once."""
     seen: set[Params] = {params}
-    for found in _near(params, device):
+    for found in _neighbours(params, device):
         if found not in seen:
             seen.add(found)
             yield replace(found, reasons=(f"beside what was proposed: {difference(params, found)}",))
@@ -86,7 +86,7 @@ def difference(old: Params, new: Params) -> str:
     return ", ".join(words) or "nothing"
 
 
-def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
+def _neighbours(params: Params, device: DeviceInfo) -> Iterable[Params]:
     match params:
         case NoOpParams() | ExprEvalParams() | InnerOuterParams() | ScanParams():
             # Of the last two, schedulers rank all there are.
@@ -234,7 +234,7 @@ def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterP
 
 
 def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParams]:
-    for rows in _near(params.rows, device):
+    for rows in _neighbours(params.rows, device):
         assert isinstance(rows, (ReductionParams, InnerPersistentParams, OuterPersistentParams))
         yield replace(params, rows=rows)
     if params.blocks and not params.extent_ranges:

@@ -104,14 +104,14 @@ def choose_accesses(
     outputs = _outputs_along(graph, segment, fastest, inputs, limit)
     arguments = arguments_of(graph, segment, inputs)
     sizes = {g: inputs.evaluate(g.extent) for g in row}
-    if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
+    if not all(_is_contiguous(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
         return RowAccesses(vector, vectorized)
     own = [o.tensor for o in segment.outputs if o.alias_of is None and o.tensor.name in outputs]
-    if any(_is_parted(graph, t, row) for t in own):
+    if any(_is_interrupted(graph, t, row) for t in own):
         return RowAccesses(vector, vectorized)
     to = choose_peel_reference(arguments, row, sizes, limit, outputs)
     if isinstance(to, Unaligned) and not outputs and may_follow and length >= MIN_FOLLOWED * limit:
-        to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
+        to = _input_peel_reference([a for a in arguments if a.name in along], row, limit)
     if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), to, _in_phase(arguments, along, to, row, limit))
@@ -140,7 +140,7 @@ def _whole_vectors(
         a.name
         for a in arguments_of(graph, segment, inputs)
         if a.name in names
-        and _is_one_run(a, row, sizes)
+        and _is_contiguous(a, row, sizes)
         and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
         and not any(s % vector for g, s in a.strides.items() if g not in row)
     )
@@ -176,7 +176,7 @@ def _outputs_along(
     return tuple(names)
 
 
-def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
+def _is_interrupted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
     """Whether another dim lies between those of the row in memory order. Its extent may be 1 now, but the kernel does not know
     that, and the strides of the dims around it are multiples of it."""
     dims = [tensor.visible[d] for d in memory_order(tensor.stride_order)]
@@ -200,11 +200,11 @@ def choose_peel_reference(
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
         return Unaligned()
-    is_one_run = _is_one_run(written[0], row, sizes)
+    is_one_run = _is_contiguous(written[0], row, sizes)
     return Peeled(written[0].name) if is_one_run and all(s == starts[0] for s in starts) else None
 
 
-def _input_to_follow(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
+def _input_peel_reference(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
     """Where vectors begin in a row without stores: at aligned addresses of the input with most bytes."""
     largest = max(read, key=lambda a: a.nbytes)
     begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
@@ -271,13 +271,13 @@ def contiguous_suffix(
     tested = {graph.group(d) for d in tested_dims(segment)}
     first = 0
     while first < len(row) - 1 and not (
-        tested.isdisjoint(row[first:]) and all(_is_one_run(a, row[first:], sizes) for a in read)
+        tested.isdisjoint(row[first:]) and all(_is_contiguous(a, row[first:], sizes) for a in read)
     ):
         first += 1
     return row[first:]
 
 
-def _is_one_run(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
+def _is_contiguous(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
     """Whether a row is contiguous in memory."""
     running = 1
     for group in reversed([g for g in row if sizes[g] != 1]):

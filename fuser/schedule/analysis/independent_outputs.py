@@ -1,8 +1,8 @@
-"""Outputs that share nothing but cheap values: each lot becomes a kernel that computes those for itself.
+"""Subsets of outputs that have only cheap values in common: each becomes a kernel, which recomputes these values.
 
-Gradients of a normalisation are reductions of rows on the one hand and of columns on the other. Where no scheduler takes them
-together, cutting the exprs in order would make a kernel for what both need, and write and read it: more bytes than the inputs
-it is computed from.
+The gradients of a normalisation are reductions of rows and reductions of columns. If no scheduler accepts both together,
+splitting the exprs in order would store the values that both need and read them again: more bytes than the inputs that they are
+computed from.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fuser.ir.fusion.views import ViewExpr
 
 
 def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
-    """Exprs for each lot of outputs that need reductions over the same dims, with all that they depend on.
+    """For each subset of outputs that need reductions over the same dims: the exprs that it depends on.
 
-    Nothing if there are several iteration spaces (a scheduler may take all of one), if there are not several lots, if two of
-    them need the same reduction or the same output, or if what they share is costly: other ops than pointwise ones and views,
-    or more bytes of inputs than it would take to store it and to read it again.
+    Empty if reductions have different iteration spaces, if there is only one subset, if two subsets need the same reduction or
+    the same output, or if the values in common are costly: computed by other exprs than pointwise ones and views, or from more
+    bytes of inputs than storing and reading them again takes.
     """
     graph = fusion.resolved_dims
     spaces = {_space(graph, e) for e in fusion.tensor_exprs if isinstance(e, Reducing)}
@@ -41,13 +41,13 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
         kinds.setdefault(frozenset(_reduced(graph, e) for e in found), []).append(t)
     if len(kinds) < 2:
         return []
-    lots = [exprs_for(fusion, outputs) for outputs in kinds.values()]
-    several = _in_several(lots)
+    subsets = [exprs_for(fusion, outputs) for outputs in kinds.values()]
+    several = _shared_exprs(subsets)
     if not all(isinstance(e, (Pointwise, ViewExpr)) for e in several):
         return []
     if any(t in fusion.output_tensors for e in several for t in tensor_outputs(e)):
         return []
-    return [] if _is_costly(lots, several, graph) else lots
+    return [] if _is_costly(subsets, several, graph) else subsets
 
 
 def _space(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
@@ -59,22 +59,22 @@ def _reduced(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
     return frozenset(g for g in groups if not g.is_broadcast)
 
 
-def _in_several(lots: list[list[TensorExpr]]) -> set[TensorExpr]:
+def _shared_exprs(subsets: list[list[TensorExpr]]) -> set[TensorExpr]:
     seen: set[TensorExpr] = set()
     several: set[TensorExpr] = set()
-    for lot in lots:
-        several |= seen.intersection(lot)
-        seen.update(lot)
+    for subset in subsets:
+        several |= seen.intersection(subset)
+        seen.update(subset)
     return several
 
 
-def _is_costly(lots: list[list[TensorExpr]], several: set[TensorExpr], graph: IterationGraph) -> bool:
-    """Whether computing shared values for each lot moves more than storing them once and reading them in the others."""
+def _is_costly(subsets: list[list[TensorExpr]], several: set[TensorExpr], graph: IterationGraph) -> bool:
+    """Whether recomputing shared values in each kernel moves more bytes than storing them once and reading them again."""
     if not several:
         return False
     made = {t for e in several for t in tensor_outputs(e)}
-    # What a lot reads beside the values it shares is read either way.
-    own = [{t for e in lot if e not in several for t in tensor_inputs(e)} for lot in lots]
+    # What a subset reads besides the shared values is read in any case.
+    own = [{t for e in subset if e not in several for t in tensor_inputs(e)} for subset in subsets]
     sources = {t for e in several for t in tensor_inputs(e)} - made
     most = max(_rank(graph, t) for t in (*made, *sources))
     again = sum(t.dtype.itemsize for t in sources if _rank(graph, t) == most and any(t not in read for read in own))

@@ -151,7 +151,7 @@ def _inner_tile(
     runs: dict[str, int] = {}
     apart: dict[str, tuple[int, tuple[int, ...]]] = {}
     for t in _sliced_inputs(sized.segment):
-        whole = _held(sized, t, inner)
+        whole = _whole_input(sized, t, inner)
         if whole is not None and whole[0].stride(last):
             held[t.name] = whole[0]
             bounds |= {b[:2]: b for b in whole[1]}
@@ -221,7 +221,7 @@ def reduced_inner_tile(
 
 
 @memoized
-def _sliced(segment: Fusion, t: Tensor) -> tuple[Sequence[Expr], Sequence[int]] | None:
+def _slicing_exprs(segment: Fusion, t: Tensor) -> tuple[Sequence[Expr], Sequence[int]] | None:
     """The exprs that read an input, and its dims along which those slice or pad it; None where none does, or one gathers."""
     reads = [e for e in segment.tensor_exprs if t in tensor_inputs(e)]
     moved = {a for e in reads if isinstance(e, (Resize, Gather)) for a, _ in displaced_dims(e, t, e.output)}
@@ -233,17 +233,19 @@ def _sliced(segment: Fusion, t: Tensor) -> tuple[Sequence[Expr], Sequence[int]] 
 @memoized
 def _sliced_inputs(segment: Fusion) -> list[Tensor]:
     """The inputs that all exprs slice or pad, or read at their own indices."""
-    return [t for t in segment.input_tensors if _sliced(segment, t) is not None]
+    return [t for t in segment.input_tensors if _slicing_exprs(segment, t) is not None]
 
 
-def _held(sized: SizedSegment, t: Tensor, inner: Sequence[Group]) -> tuple[Argument, tuple[ExtentRange, ...]] | None:
+def _whole_input(
+    sized: SizedSegment, t: Tensor, inner: Sequence[Group]
+) -> tuple[Argument, tuple[ExtentRange, ...]] | None:
     """An input as it is if it is read whole, and the extents that are asked to be constants for that; None where it is not, and
     where it has no elements.
 
     The dims along which it is sliced or padded are its fastest ones, and few elements, of which all are used in one thread.
     """
     graph, described = sized.graph, sized.inputs.tensors.get(t.name)
-    found = None if described is None else _sliced(sized.segment, t)
+    found = None if described is None else _slicing_exprs(sized.segment, t)
     if described is None or found is None:
         return None
     reads, dims = found

@@ -77,12 +77,12 @@ def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) 
         if t in segment.input_tensors or not t.visible:
             continue
         source = aliases.get(t)
-        described = inputs.tensors[source.name] if source is not None else _made(t, inputs.evaluate)
+        described = inputs.tensors[source.name] if source is not None else _output_argument(t, inputs.evaluate)
         found.append(_argument(graph, t.name, t, t.visible, described, inputs.evaluate, None))
     return found
 
 
-def _made(t: Tensor, evaluate: Callable[[Int], int]) -> TensorDescriptor:
+def _output_argument(t: Tensor, evaluate: Callable[[Int], int]) -> TensorDescriptor:
     """An output as the launch allocates it: dense in its memory order."""
     sizes = tuple(1 if d.is_broadcast else evaluate(d.extent) for d in t.visible)
     strides = [0] * len(sizes)
@@ -134,14 +134,16 @@ def joined_dims(
     parts: list[list[Group]] = []
     for group in order:
         is_free = group not in apart and not (parts and any(g in apart for g in parts[-1]))
-        if parts and is_free and _is_one_run(parts[-1], group, sizes, arguments):
+        if parts and is_free and _is_contiguous(parts[-1], group, sizes, arguments):
             parts[-1].append(group)
         else:
             parts.append([group])
     return parts
 
 
-def _is_one_run(part: Sequence[Group], inner: Group, sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> bool:
+def _is_contiguous(
+    part: Sequence[Group], inner: Group, sizes: Mapping[Group, int], arguments: Sequence[Argument]
+) -> bool:
     if sizes[inner] == 1:
         return True
     outer = next((g for g in reversed(part) if sizes[g] != 1), None)
@@ -167,7 +169,7 @@ def _same(known: Collection[Symbol]) -> Collection[Symbol]:
 
 
 @memoized
-def _updated(segment: Fusion) -> Mapping[Tensor, Tensor | None]:
+def _in_place_outputs(segment: Fusion) -> Mapping[Tensor, Tensor | None]:
     """Each output that is written in place, and the input it is written to, None if that is not read."""
     return {
         o.tensor: o.alias_of if segment.uses(o.alias_of) else None for o in segment.outputs if o.alias_of is not None
@@ -216,7 +218,7 @@ class AccessWidths:
         self.arguments = arguments
         self.sizes = sizes
         self.evaluate = inputs.evaluate
-        self.sources = _updated(segment)
+        self.sources = _in_place_outputs(segment)
         self.read = segment.input_tensors
         self.owners = owners_of_extents(segment)
         self.owned = self.owners.keys()
@@ -277,7 +279,7 @@ class AccessWidths:
                 # Nothing has to follow from extents that are asked to be divisible.
                 return widths
             asked = found[0].intersection(
-                e for a in self.arguments if widths[a.name] >= limit for e in self._asked(a, limit)
+                e for a in self.arguments if widths[a.name] >= limit for e in self._required_extents(a, limit)
             )
             asked |= apart
             if found[0] <= asked or self._widths(solid, limit, partial(_same, asked), apart) == widths:
@@ -294,7 +296,7 @@ class AccessWidths:
             found.append(frozenset(e for e in symbols if self.evaluate(e) % width == 0))
         return found[0]
 
-    def _asked(self, a: Argument, width: int) -> list[Int]:
+    def _required_extents(self, a: Argument, width: int) -> list[Int]:
         """Extents that are asked to be divisible where an argument is accessed in vectors of a width."""
         if a.tensor in self.read:
             zero = [d for d, s in enumerate(a.described.strides) if s == 0]

@@ -239,21 +239,21 @@ def recompute_cheap_values(
     costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
     What is to be `anew` is read, or computed, in each stage whatever that takes.
     """
-    worth = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
+    worth = _is_kept(builder, few_registers=few_registers, inputs_only=inputs_only)
     return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
 
 
 def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
     """What `recompute_cheap_values` would keep by default; it changes nothing."""
-    return _plan_stages(builder, _keeps(builder, few_registers=False, inputs_only=False))[0]
+    return _plan_stages(builder, _is_kept(builder, few_registers=False, inputs_only=False))[0]
 
 
-def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
+def _is_kept(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
     _, full = _full_size(builder)
     needed_later: set[str] = set()
 
     def keep(name: str) -> bool:
-        worth = name in full and _worth_keeping(
+        worth = name in full and _is_worth_keeping(
             builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only
         )
         if worth:
@@ -263,7 +263,7 @@ def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) 
     return keep
 
 
-def _worth_keeping(
+def _is_worth_keeping(
     builder: ScheduleBuilder, name: str, full: Set[str], kept: Set[str], *, few_registers: bool, inputs_only: bool
 ) -> bool:
     expr = builder.definition(name)

@@ -77,7 +77,7 @@ class ChainedReductionScheduler:
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
             return Refused("no reduction is chained to others")
-        answer = accepts_reductions(_rows_of(segment))
+        answer = accepts_reductions(_row_segment(segment))
         if isinstance(answer, Refused):
             return answer
         reference = reference_reduction(segment, graph)
@@ -88,10 +88,10 @@ class ChainedReductionScheduler:
             result = tensor_outputs(e)[0]
             if _concrete(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
                 return Refused(f"{result.name} is not reduced over all the rows of {reference.name}")
-        for t in _after(segment, chained):
+        for t in _chained_tensors(segment, chained):
             if any(not graph.group(d).is_broadcast for d in t.visible):
                 return Refused(f"{t.name} has rows or columns and needs a result of all rows")
-        apart = next((t for t in _needed_after(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
+        apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
         missing = find_uncovered_tensor(graph, reference, segment)
@@ -100,13 +100,13 @@ class ChainedReductionScheduler:
         tangled = dim_conflict(segment, graph)
         if tangled is not None:
             return Refused(tangled)
-        _needs_rows_again(segment)  # what `propose` asks for any sizes
+        _has_persistent_rows(segment)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
         graph = resolving_graph(segment)
-        rows = _rows_params(_rows_of(segment), inputs, device, is_kept=_needs_rows_again(segment))
+        rows = _head_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
             return rows
         reference = reference_reduction(segment, graph)
@@ -133,7 +133,7 @@ class ChainedReductionScheduler:
         bounds: tuple[tuple[str, int, int, int], ...] = ()
         most = next((n for n in FEW_BLOCKS if found <= n), 0)
         if blocks == 0 and most:
-            bounds = _rows_within(graph, segment, extent.keys() - reduced, most * rows_per_block)
+            bounds = _row_count_ranges(graph, segment, extent.keys() - reduced, most * rows_per_block)
         words = f"{reason}: the last one joins what all of them have"
         return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
@@ -156,7 +156,9 @@ class ChainedReductionScheduler:
         return builder
 
 
-def _of_held_columns(columns: OuterPersistentParams, shape: RegisterColumnShape, device: DeviceInfo) -> ChainedParams:
+def _with_persistent_columns(
+    columns: OuterPersistentParams, shape: RegisterColumnShape, device: DeviceInfo
+) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
@@ -167,7 +169,7 @@ def _of_held_columns(columns: OuterPersistentParams, shape: RegisterColumnShape,
     return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 
-def _rows_params(
+def _head_params(
     head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
 ) -> ReductionParams | InnerPersistentParams | ChainedParams | Refused:
     """Loops for the rows alone, as the first scheduler makes them that takes them; all parameters of columns that are held."""
@@ -182,10 +184,10 @@ def _rows_params(
     found = propose(head, loops, inputs, device, ending=device.latencies.atomic_ns / 1e3)
     if isinstance(found, OuterPersistentParams):
         return Refused("the blocks share all rows of their columns")
-    return loops if isinstance(found, Refused) else _of_held_columns(*found, device)
+    return loops if isinstance(found, Refused) else _with_persistent_columns(*found, device)
 
 
-def _rows_within(
+def _row_count_ranges(
     graph: IterationGraph, segment: Fusion, kept: Collection[Group], most: int
 ) -> tuple[tuple[str, int, int, int], ...]:
     """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
@@ -207,13 +209,13 @@ def _rows_within(
 
 
 @memoized
-def _needs_rows_again(segment: Fusion) -> bool:
+def _has_persistent_rows(segment: Fusion) -> bool:
     """Whether rows are better kept than read once per stage."""
-    return isinstance(InnerPersistentScheduler().accepts(_rows_of(segment)), Accepted)
+    return isinstance(InnerPersistentScheduler().accepts(_row_segment(segment)), Accepted)
 
 
 @memoized
-def _rows_of(segment: Fusion) -> Fusion:
+def _row_segment(segment: Fusion) -> Fusion:
     """What the segment computes of each row by itself."""
     return before_chained_reductions(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
 
@@ -221,7 +223,7 @@ def _rows_of(segment: Fusion) -> Fusion:
 def before_chained_reductions(segment: Fusion, chained: Collection[Expr]) -> Fusion:
     """The segment without its chained reductions and what follows them: what those reduce is an output."""
     last = set(chained)
-    late = set(_after(segment, chained))
+    late = set(_chained_tensors(segment, chained))
     exprs = tuple(
         e
         for e in segment.exprs
@@ -234,7 +236,7 @@ def before_chained_reductions(segment: Fusion, chained: Collection[Expr]) -> Fus
     return replace(segment, exprs=exprs, outputs=(*outputs, *map(Output, passed)))
 
 
-def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
+def _chained_tensors(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
     """What chained reductions give and what is computed from it, in order."""
     found: dict[Tensor, None] = {}
     for e in segment.tensor_exprs:
@@ -243,16 +245,16 @@ def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
     return list(found)
 
 
-def _needed_after(segment: Fusion, chained: Collection[Expr]) -> Iterator[Tensor]:
+def _read_after_chained(segment: Fusion, chained: Collection[Expr]) -> Iterator[Tensor]:
     """Results of reductions of rows that are read after chained ones as well, and that share an operand with other exprs.
 
     One that lacks the dim of the rows is computed in none of their loops. It would need a loop of its own, and the operand to
     be kept for that.
     """
-    late = set(_after(segment, chained))
+    late = set(_chained_tensors(segment, chained))
     behind = [e for e in segment.tensor_exprs if e not in chained and not late.isdisjoint(tensor_outputs(e))]
-    for e in reductions_of(_rows_of(segment)):
-        found = set(_after(segment, (e,))) - late
+    for e in reductions_of(_row_segment(segment)):
+        found = set(_chained_tensors(segment, (e,))) - late
         below = {*exprs_below(tensor_inputs(e), segment.definitions), e}
         operands = {t for x in segment.tensor_exprs if x in below for t in tensor_inputs(x) if t.visible}
         is_shared = any(not operands.isdisjoint(tensor_inputs(x)) for x in segment.tensor_exprs if x not in below)

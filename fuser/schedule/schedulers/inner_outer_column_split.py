@@ -22,7 +22,7 @@ from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuil
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
-MAX_HELD = 4
+MAX_ROWS_IN_REGISTERS = 4
 """Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
 
 
@@ -46,8 +46,8 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
             b.require_extent_range(tensor, dim, low, high)
         b.require_blocks_per_sm(1)
         late, copies, _ = self.place_values(p.in_shared)
-        if p.in_shared and p.rows > MAX_HELD:
-            self._read_again(copies, late)
+        if p.in_shared and p.rows > MAX_ROWS_IN_REGISTERS:
+            self._reload_per_use(copies, late)
         if isinstance(p.split, ColumnSplit):
             self._evict_last(copies)
         row, column = self.reductions()
@@ -64,10 +64,12 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values())
-        loaded = self.held_copies({n: c for n, c in copies.items() if n not in self.again}) - late
+        loaded = self.persistent_copies({n: c for n, c in copies.items() if n not in self.again}) - late
         within = 1 + (self.blocks > 1) + (p.rows_per_block > 1)
-        b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
-        rows = self.rowwise(loaded)
+        b.inline_most(
+            [t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._row_scalars(within)
+        )
+        rows = self.row_copies(loaded)
         if rows:
             b.inline_at(reference, within, selected=rows)
         self.prefetch(rows, p.prefetch)
@@ -83,7 +85,7 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
             if own & along and own - along:
                 b.set_cache_op(copies[name], CacheOp.evict_last)
 
-    def _read_again(self, copies: dict[str, str], late: set[str]) -> None:
+    def _reload_per_use(self, copies: dict[str, str], late: set[str]) -> None:
         """What each row has one of is read again by each use: registers would hold it for all rows at once."""
         b = self.builder
         graph = b.graph()
@@ -125,7 +127,7 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         types[at + 3 + (p.rows > 1)] = ParallelType.block_x
         return types
 
-    def _of_rows(self, within: int) -> list[tuple[str, int]]:
+    def _row_scalars(self, within: int) -> list[tuple[str, int]]:
         """What each row has one of is computed outside of the loops along it."""
         b = self.builder
         graph = b.graph()

@@ -50,7 +50,7 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
             self.order_dims(name)
         self._split_rows(reference)
         b.transform_like(reference, column)
-        parts = [part for name in column for part in self._parts(name)]
+        parts = [part for name in column for part in self._partial_sums(name)]
         got = {b.cache_after(part) for part in parts}
         self.split_columns(reference, self.within, p.vector, p.across, p.along, p.batch)
         siblings = {s for name in column for s in b.siblings(name)}
@@ -64,16 +64,16 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference, -1, others)
-        left = {self._leave(part) for part in parts}
-        asked = self._add_up(column, sorted(((after | siblings) - b.input_names) | got))
+        left = {self._store_partial_sums(part) for part in parts}
+        asked = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values())
-        loaded = self.held_copies(copies) & set(main)
+        loaded = self.persistent_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, asked, True, sorted(got))
-        rows = self.rowwise(loaded)
+        rows = self.row_copies(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
         self.prefetch(rows, p.prefetch)
@@ -91,12 +91,12 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
             b.split(name, 2, p.rows)
         b.reorder(name, {0: self.trips})
 
-    def _parts(self, name: str) -> tuple[str, ...]:
+    def _partial_sums(self, name: str) -> tuple[str, ...]:
         """The sums that a block has of its own rows."""
         made = self.builder.rfactor(name, range(1, self.within))
         return (made,) if isinstance(made, str) else made
 
-    def _leave(self, part: str) -> str:
+    def _store_partial_sums(self, part: str) -> str:
         """The copy of such sums in device memory, in accesses as wide as can be."""
         b = self.builder
         name = b.cache_after(part)
@@ -110,7 +110,7 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
             b.parallelize(name, innermost, ParallelType.vectorize)
         return name
 
-    def _add_up(self, column: list[str], after: list[str]) -> int:
+    def _combine_partial_sums(self, column: list[str], after: list[str]) -> int:
         """Spread the columns over all blocks, and what was left for one of them over threads.
 
         A thread asks for several parts before it adds the first: else it would wait for each of them. Returns the position of

@@ -85,7 +85,7 @@ class InnerPersistentScheduler:
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        found = find_rows(segment, inputs, MAX_INSIDE)
+        found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
         if isinstance(found, Refused):
             return ()
         asked = _mapping_query(segment, found, device, may_use_block_groups=True)
@@ -121,7 +121,7 @@ class _MappingQuery:
 def _proposed(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_use_block_groups: bool
 ) -> InnerPersistentParams | Refused:
-    found = find_rows(segment, inputs, MAX_INSIDE)
+    found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
     if isinstance(found, Refused):
         return found
     asked = _mapping_query(segment, found, device, may_use_block_groups=may_use_block_groups)
@@ -172,7 +172,7 @@ def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | 
     return None if best is None else best[1]
 
 
-class _ForAnyRows(NamedTuple):
+class _RowCountMapping(NamedTuple):
     """A mapping for any number of rows, with the most groups if it has groups, and what a block of it asks for. For n rows it
     takes `start + of_row * n` microseconds or more, and `other_start + other_of_row * n`."""
 
@@ -185,15 +185,15 @@ class _ForAnyRows(NamedTuple):
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_ForAnyRows]:
+def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapping]:
     """All mappings of rows with these `side_by_side`, however many there are."""
     mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
-    found: list[_ForAnyRows] = []
+    found: list[_RowCountMapping] = []
     for m in mappings:
         work = row_work_of(asked.row, m, device)
         first, other = least_times(work, device, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
-        found.append(_ForAnyRows(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
+        found.append(_RowCountMapping(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
     return found
 
 
@@ -285,10 +285,10 @@ def _reasons(length: int, asked: _MappingQuery, m: RowMapping, device: DeviceInf
     row = asked.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
     others = (timed for timed in _ranked(asked, device) if timed[1] != m)
-    yield from explained(((0.0, m), *others), _words, lambda shown: row_work_of(row, shown, device), device)
+    yield from explained(((0.0, m), *others), _mapping_text, lambda shown: row_work_of(row, shown, device), device)
 
 
-def _words(m: RowMapping) -> str:
+def _mapping_text(m: RowMapping) -> str:
     """A mapping in words."""
     place = "shared memory" if m.in_shared else f"about {m.registers} registers"
     share = f", {m.groups} groups of {m.sharing} blocks" if m.groups else f", {m.sharing} blocks a row"
@@ -301,5 +301,5 @@ def _words(m: RowMapping) -> str:
     )
 
 
-MAX_INSIDE = 4
+MAX_ELEMENT_STRIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""

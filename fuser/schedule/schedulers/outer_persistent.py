@@ -140,7 +140,7 @@ class OuterPersistentScheduler:
             if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, ITERATIONS_AXIS)
         if params.kept_iterations:
-            for first, again in _read_again(builder, with_rows):
+            for first, again in _second_reads(builder, with_rows):
                 builder.keep_iterations(first, again, params.kept_iterations)
         return builder
 
@@ -312,7 +312,7 @@ def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks
     return builder
 
 
-def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
+def _second_reads(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
     """The copies of inputs with rows that the first pass reads, and those of the second."""
     copies: dict[str, list[str]] = {}
     for expr in builder.exprs:
@@ -343,7 +343,7 @@ def choose_outer_shape(
             registers = _registers(thread, unroll)
             if sharing < 2 or registers > limit or (unroll > 1 and rows < sharing * along * unroll):
                 continue
-            if _joining(thread, across, along) > device.shared_per_block_optin:
+            if _exchange_bytes(thread, across, along) > device.shared_per_block_optin:
                 continue
             in_flight = thread.loaded * threads * unroll
             kept = 0
@@ -358,10 +358,10 @@ def choose_outer_shape(
         return Refused(
             "the columns keep all SMs busy, or there are few rows: one block may have all rows of its columns"
         )
-    return _evened(best[1], rows, thread)
+    return _balance_iterations(best[1], rows, thread)
 
 
-def _evened(shape: GridOuterShape, rows: int, thread: ColumnAccessCost) -> GridOuterShape:
+def _balance_iterations(shape: GridOuterShape, rows: int, thread: ColumnAccessCost) -> GridOuterShape:
     """The same iterations, each of as many accesses, where all rows stay on chip: the last iteration tests rows that
     are missing, and loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6,
     not 8 + 4: 0.4 us)."""
@@ -386,10 +386,10 @@ def _kept_iterations(
     # takes 105.9 us instead of 102.4 on an H200, though more is kept.
     cached = device.l1_bytes - in_flight
     used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES
-    room = min(cached - used, device.shared_per_block_optin - max(used, _joining(thread, across, along)))
+    room = min(cached - used, device.shared_per_block_optin - max(used, _exchange_bytes(thread, across, along)))
     return max(0, min(iterations - 1, room // in_flight))
 
 
-def _joining(thread: ColumnAccessCost, across: int, along: int) -> int:
+def _exchange_bytes(thread: ColumnAccessCost, across: int, along: int) -> int:
     """Bytes of shared memory in which a block joins its results, and what all blocks have, at most."""
     return scratch_bytes(thread.joined, across, along, thread.vector, across)

@@ -75,7 +75,7 @@ class PointwiseScheduler:
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return PointwiseParams(order, (), 1, (), (COPY_BLOCK, 1), reasons=("one element",))
-        tiled = None if plain.is_empty else _tiled(plain, groups, order)
+        tiled = None if plain.is_empty else _params_with_inner_tile(plain, groups, order)
         return plain.params(order) if tiled is None else tiled
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
@@ -92,7 +92,7 @@ class PointwiseScheduler:
         else:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
             for vector in (proposed.vector // 2, proposed.vector * 2):
-                tiled = _tiled(plain, groups, order, vector) if vector else None
+                tiled = _params_with_inner_tile(plain, groups, order, vector) if vector else None
                 if tiled is not None:
                     yield replace(tiled, reasons=(f"beside what was proposed: {difference(proposed, tiled)}",))
         for found in neighbours(proposed, device):
@@ -148,7 +148,7 @@ class PointwiseScheduler:
             limits += [(n, builder.common_loops(n, name, row + (n not in same))) for n in loads]
         else:
             # What all iterations of a thread have in common is computed once.
-            once = set(_of_one_element(builder))
+            once = set(_single_elements(builder))
             if params.unroll > 1 and len(params.merged_dims) > 1 and not isinstance(params.access, Peeled):
                 once |= {
                     t.name for t in builder.tensors if is_invariant_in_loop(builder, t.name, len(types))
@@ -172,7 +172,7 @@ def plan_of(
     return groups, order, PointwiseHeuristic(graph, segment, inputs, dims, device) if dims else None
 
 
-def _tiled(
+def _params_with_inner_tile(
     plain: PointwiseHeuristic, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0
 ) -> PointwiseParams | None:
     """The choice where a thread takes inner tiles, `vector` of them if that is given; None where there are none, where
@@ -206,7 +206,7 @@ def _tiled(
     return found if gains and plain.misaligned_accesses() is None else None
 
 
-def _of_one_element(builder: ScheduleBuilder) -> list[str]:
+def _single_elements(builder: ScheduleBuilder) -> list[str]:
     """What has one element and is no output: a thread computes it once, outside of the loops over its own elements."""
     graph = builder.exact_graph()
     return [

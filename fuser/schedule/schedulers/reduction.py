@@ -31,12 +31,12 @@ from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faste
 from fuser.schedule.tuning_candidates import difference
 
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
-_OF_CACHE = 4
+_CACHE_DIVISOR = 4
 # And sums of everything that many blocks share this part.
-_OF_CACHE_IN_PARTS = 8
+_SHARED_SUM_DIVISOR = 8
 
 
-def _streams(found: SizedReduction, m: ReductionMapping, device: DeviceInfo) -> bool:
+def _evicts_first(found: SizedReduction, m: ReductionMapping, device: DeviceInfo) -> bool:
     """Whether what is read, once, should leave the cache first.
 
     Where blocks share long rows nothing was gained by it, but for sums of everything (H200: sum_all f64 803x7168, 46 MB,
@@ -46,11 +46,11 @@ def _streams(found: SizedReduction, m: ReductionMapping, device: DeviceInfo) -> 
     if not space.may_split or space.again > 1:
         return False
     if space.inner and m.sharing > 1:
-        return space.kept == 1 and not m.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
+        return space.kept == 1 and not m.cluster and moved > device.l2_bytes // _SHARED_SUM_DIVISOR
     if space.sector_misaligned and not space.inner:
         # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
         return False
-    return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
+    return moved > (device.l2_bytes if space.inner else device.l2_bytes // _CACHE_DIVISOR)
 
 
 class ReductionScheduler:
@@ -110,6 +110,6 @@ def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reas
         m.grid_along,
         access=found.accesses.access,
         cluster=m.cluster,
-        streaming=_streams(found, m, device),
+        streaming=_evicts_first(found, m, device),
         reasons=reasons,
     )

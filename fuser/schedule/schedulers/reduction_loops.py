@@ -104,7 +104,7 @@ def schedule_reduction(
         axes = builder.state(name).loop
         around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
         # In several trips nothing can stand outside of all.
-        near = held if blocks else held & _behind_reductions(builder)
+        near = held if blocks else held & _computed_from_reductions(builder)
         limits = [(n, around) for n in sorted(near)]
     apart = held.difference(n for n, _ in limits)
     if params.in_flight > 1:
@@ -295,7 +295,7 @@ def _lacks_dims(axis: IterDomain) -> bool:
     return not axis.is_broadcast and any(d.is_broadcast for d in origins(axis))
 
 
-def _behind_reductions(builder: ScheduleBuilder) -> set[str]:
+def _computed_from_reductions(builder: ScheduleBuilder) -> set[str]:
     """Names of reductions' results and of what is computed from them."""
     found: set[str] = set()
     for e in builder.exprs:

@@ -144,8 +144,8 @@ class ScanScheduler:
 
     def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
         """All params, first the one to propose, then the fastest."""
-        found = _found(segment, inputs, device)
-        _, best, way = min(((*best_scan(way[1], device), way) for way in found.ways), key=operator.itemgetter(0))
+        found = _sized_scan(segment, inputs, device)
+        _, best, way = min(((*best_scan(way[1], device), way) for way in found.candidates), key=operator.itemgetter(0))
         reasons = Reasons(lambda: scan_reasons(as_told(way[1]), device))
         yield _params(segment, inputs, found, way, best, reasons)
         for _, m in ranked_scans(way[1], device)[1:]:
@@ -168,7 +168,7 @@ class ScanScheduler:
         vectorize(builder, copies, params.vectorized, params.access)
         # Loads are held from there on: all of a step's are issued before the first is used. What is the same all along the
         # scanned dim is loaded and computed once, before the first step.
-        once = _same_along(builder, scan)
+        once = _constant_along_scan(builder, scan)
         loads = {copy for argument, copy in copies.items() if copy != argument}
         builder.inline_most(
             limits=[
@@ -184,17 +184,17 @@ class ScanScheduler:
 
 @record(eq=False)
 class _SizedScan:
-    """A scan segment at its sizes: the order of its dims, that which is scanned, its length, and ways to access its elements
-    with what each asks for."""
+    """A scan segment at given sizes: the order of its dims, the scanned dim and its extent, and possible vector accesses, each
+    with its space."""
 
     order: tuple[int, ...]
     groups: list[Group]
     scanned: Group
     length: int
-    ways: list[tuple[RowAccesses, ScanSpace]]
+    candidates: list[tuple[RowAccesses, ScanSpace]]
 
 
-def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
+def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
     graph = resolving_graph(segment)
     reference = reference_scan(segment, graph)
     order = dim_order(graph, segment, reference.output, inputs)
@@ -211,12 +211,12 @@ def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Sized
     inner = fastest is scanned
     if inner:
         accesses = choose_accesses(graph, segment, [fastest], inputs, limit)
-        ways = [accesses]
+        candidates = [accesses]
         if isinstance(accesses.access, Peeled):
             shorter = sorted({min(limit, _SHORT_VECTOR), 1} - {limit})
-            ways += [choose_accesses(graph, segment, [fastest], inputs, n) for n in shorter]
+            candidates += [choose_accesses(graph, segment, [fastest], inputs, n) for n in shorter]
     else:
-        ways = [RowAccesses(*choose_vector(graph, segment, fastest, inputs, limit))]
+        candidates = [RowAccesses(*choose_vector(graph, segment, fastest, inputs, limit))]
 
     def work(way: RowAccesses) -> ScanSpace:
         is_cut = isinstance(way.access, Peeled)
@@ -242,7 +242,7 @@ def _found(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _Sized
             is_apart=any(inputs.evaluate(fastest.extent) * size % SECTOR_BYTES for size in sizes),
         )
 
-    return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in ways])
+    return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in candidates])
 
 
 def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:
@@ -281,7 +281,7 @@ def _params(
     )
 
 
-def _same_along(builder: ScheduleBuilder, scan: Scan) -> list[str]:
+def _constant_along_scan(builder: ScheduleBuilder, scan: Scan) -> list[str]:
     """Results that the scanned dim is no dim of."""
     graph = builder.graph()
     scanned = graph.group(scan.axis)

@@ -45,7 +45,7 @@ from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 from fuser.schedule.tuning_candidates import neighbours
 
-HELD_BYTES = 128
+MAX_LOADED_BYTES = 128
 """Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""
 
 
@@ -137,7 +137,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     groups = dim_groups(graph, reference_reduction(segment, graph))
     solid = [g for g in groups if inputs.evaluate(g.extent) != 1]
     arguments = arguments_of(graph, segment, inputs)
-    if _is_combined(arguments, segment, solid):
+    if _is_outer_product(arguments, segment, solid):
         return True
     loops = found.loops
     reads = {r.name for r in input_reads(segment)}
@@ -159,7 +159,7 @@ def propose_by_thread(
     reduced = reduced_groups(graph, reference)
     sizes = {g: inputs.evaluate(g.extent) for g in groups}
     count = math.prod(sizes[g] for g in groups if g in reduced)
-    if not 1 < count <= HELD_BYTES:
+    if not 1 < count <= MAX_LOADED_BYTES:
         return Refused(f"{count} elements are no few that a thread should reduce")
     if math.prod(sizes[g] for g in groups if g not in reduced) < MIN_THREADS * device.sm_count:
         return Refused("there are too few results for a thread each")
@@ -170,11 +170,11 @@ def propose_by_thread(
     inner = sorted((d for d in solid if groups[d] in reduced), key=lambda d: sizes[groups[d]] != 1)
     arguments = arguments_of(graph, segment, inputs)
     whole = [groups[d] for d in solid if sizes[groups[d]] != 1]
-    is_combined = _is_combined(arguments, segment, whole)
+    is_combined = _is_outer_product(arguments, segment, whole)
     if is_combined:
         largest = max((a for a in arguments if a.tensor in segment.output_tensors), key=lambda a: a.nbytes)
         kept.sort(key=lambda d: (sizes[groups[d]] == 1, largest.stride(groups[d])), reverse=True)
-    elif _is_one_row(whole, reduced) and _reads_runs(arguments, segment, reduced):
+    elif _is_inner_reduction(whole, reduced) and _reads_runs(arguments, segment, reduced):
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
     cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
@@ -184,13 +184,15 @@ def propose_by_thread(
     read = [a for a in cells.arguments if a.tensor in segment.input_tensors]
     # What is the same for neighbours is loaded once for all of a thread's results.
     held, shared = (sum(a.itemsize for a in read if any(map(a.stride, last)) is own) for own in (True, False))
-    if held + shared > HELD_BYTES:
+    if held + shared > MAX_LOADED_BYTES:
         return Refused(f"a thread would hold {held + shared} bytes for each result")
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
     if max(runs.values()) > INNER_TILE_BYTES and not is_combined:
         return Refused("threads side by side would read places too far apart")
     choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
-    most = max(1, min(ACCESS_BYTES // min(runs.values()), HELD_BYTES // max(1, held), choice.max_unrolled // count))
+    most = max(
+        1, min(ACCESS_BYTES // min(runs.values()), MAX_LOADED_BYTES // max(1, held), choice.max_unrolled // count)
+    )
     while most > 1 and not choice.has_threads(most):
         most //= 2
     found = choice.params_with_inner_tile((*kept, *inner, *(d for d in order if d not in solid)), vector, most)
@@ -202,7 +204,7 @@ def propose_by_thread(
     return ThreadReductionParams(replace(found, reasons=()), Reasons(lambda: (words, *found.reasons)))
 
 
-def _is_combined(arguments: Sequence[Argument], segment: Fusion, order: Sequence[Group]) -> bool:
+def _is_outer_product(arguments: Sequence[Argument], segment: Fusion, order: Sequence[Group]) -> bool:
     """Whether no input has all of some dims: each is read many times, from the cache, and results are what memory moves."""
     reads = [a for a in arguments if a.tensor in segment.input_tensors]
     return not any(a.displaced is not None or all(map(a.stride, order)) for a in reads)
@@ -214,6 +216,6 @@ def _reads_runs(arguments: Sequence[Argument], segment: Fusion, reduced: frozens
     return any(a.displaced is None for a in reads)
 
 
-def _is_one_row(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
+def _is_inner_reduction(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
     """Whether what is reduced follows behind what is kept, slowest first."""
     return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))

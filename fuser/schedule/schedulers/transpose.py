@@ -42,13 +42,13 @@ from fuser.schedule.tuning_candidates import difference, neighbours
 
 TILE = 64
 """Elements of a run below half of which it takes in the dims beside it."""
-CONCURRENT = 4
+CONCURRENT_BLOCKS = 4
 """Blocks of an SM at once, about."""
-CUT = 4
+PEELED_VECTOR = 4
 """Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
 269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8; bf16 1024x50257 129.7 where the other
 side alone is read by vectors, 92.7 so)."""
-CUT_ITEM = 4
+MIN_UNPEELED_ITEM = 4
 """Bytes of an element from which on a vector at any address takes no more reads than elements."""
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
@@ -150,7 +150,7 @@ class TransposePlan:
         counts = [-(-length // t) for length, t in zip(lengths, m.tile, strict=True)]
         batch = math.prod(sizes[g] for part in sides.batch for g in part)
         # Blocks that run at once are neighbours along both runs then: lines that two tiles share are fetched once.
-        block_order = (1, 0) if counts[0] < counts[1] and counts[1] > CONCURRENT * device.sm_count else (0, 1)
+        block_order = (1, 0) if counts[0] < counts[1] and counts[1] > CONCURRENT_BLOCKS * device.sm_count else (0, 1)
         lying = (
             f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
             f"{sides.run[-1].name}"
@@ -195,11 +195,13 @@ def plans_of(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> list
     # Beside a side that is moved by element, narrower accesses make room for longer lines of it, or for smaller tiles.
     vectors = [(staged, other), *([(1, other // 2)] if staged == 1 and other > 2 else [])]
     found = [TransposePlan(sides, order, sizes, _work(space, sides, vectors, chosen), chosen)]
-    peeled = _cut_at(sides, sizes, segment) if other == 1 else None
+    peeled = _peel_reference(sides, sizes, segment) if other == 1 else None
     if peeled is not None:
         # What is staged has rows at other places for each of its own rows: it is read element by element.
-        cut = {a.name: CUT if a in sides.others and a.stride(sides.run[-1]) == 1 else 1 for a in arguments}
-        found.append(TransposePlan(sides, order, sizes, _work(space, sides, [(1, CUT)], cut, is_cut=True), cut, peeled))
+        cut = {a.name: PEELED_VECTOR if a in sides.others and a.stride(sides.run[-1]) == 1 else 1 for a in arguments}
+        found.append(
+            TransposePlan(sides, order, sizes, _work(space, sides, [(1, PEELED_VECTOR)], cut, is_cut=True), cut, peeled)
+        )
     return found
 
 
@@ -318,7 +320,7 @@ def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
     return None if found is None or a.stride(found) * a.tensor.dtype.itemsize > SECTOR_BYTES // 2 else found
 
 
-def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
+def _peel_reference(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
     """Where rows along N, which begin anywhere, are cut into vectors; None where they had better be moved element by element.
 
     What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
@@ -328,15 +330,17 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled |
     outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
     along = [a for a in sides.others if a.stride(run[-1]) == 1]
     written = [a.name for a in along if a.name in outputs]
-    is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
-    if not written or is_wide or math.prod(sizes[g] for g in run) < MIN_VECTORS * CUT:
+    is_wide = any(PEELED_VECTOR * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
+    if not written or is_wide or math.prod(sizes[g] for g in run) < MIN_VECTORS * PEELED_VECTOR:
         return None
-    to = choose_peel_reference(along, run, sizes, CUT, written)
+    to = choose_peel_reference(along, run, sizes, PEELED_VECTOR, written)
     if not isinstance(to, Peeled):
         return None
-    narrow = [a for a in along if a.tensor.dtype.itemsize < CUT_ITEM]
+    narrow = [a for a in along if a.tensor.dtype.itemsize < MIN_UNPEELED_ITEM]
     places = [
-        {g: s % CUT for g, s in a.strides.items() if g not in run} for a in narrow if len(a.strides) == len(sizes)
+        {g: s % PEELED_VECTOR for g, s in a.strides.items() if g not in run}
+        for a in narrow
+        if len(a.strides) == len(sizes)
     ]
     is_one = all(p == places[0] for p in places)
-    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else None
+    return to if is_one and all(a.alignment % (PEELED_VECTOR * a.tensor.dtype.itemsize) == 0 for a in narrow) else None

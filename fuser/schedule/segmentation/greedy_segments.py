@@ -1,8 +1,8 @@
-"""Segments of a fusion taken in order, each as long as some scheduler accepts it.
+"""Splits a list of exprs into segments from first to last, each as long as some scheduler accepts it.
 
-Runs of the definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number
-of questions to schedulers grows as n log n with the number of exprs. Where a stage failed on the sizes of a run, its outputs
-that share only cheap values are tried each by itself first.
+A range of exprs in definition order never depends on a later range. The length of a range is found by doubling and halving:
+schedulers are asked O(n log n) times for n exprs. If a stage failed on the sizes of a range, its outputs that have only cheap
+values in common are tried one by one first.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_s
 def greedy_segments(
     fusion: Fusion, exprs: Sequence[TensorExpr], size_refusals: Collection[SizeRefusal]
 ) -> list[Segment]:
-    """Segments of exprs taken in order, each as long as some scheduler accepts it."""
+    """Segments of exprs in order, each as long as some scheduler accepts it."""
     segments: list[Segment] = []
     start = 0
     while start < len(exprs):
-        lots, end = _run_apart(fusion, exprs, start, size_refusals)
-        if lots:
-            segments += lots
+        subsets, end = _independent_run(fusion, exprs, start, size_refusals)
+        if subsets:
+            segments += subsets
             start = end
             continue
-        end = _longest(fusion, exprs, start, size_refusals)
+        end = _longest_accepted(fusion, exprs, start, size_refusals)
         if end < len(exprs) and any(r.divisor is not None for r in size_refusals):
-            end = _seam(fusion, exprs, start, end)
+            end = _cheapest_boundary(fusion, exprs, start, end)
         segments.append(segment_of(fusion, exprs[start:end], size_refusals))
         start = end
     return segments
 
 
-def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> int:
-    """Where the end of a run leaves least to hand over, in its second half: there schedulers do not say where it ends."""
+def _cheapest_boundary(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> int:
+    """The end, in the second half of a range, at which the fewest large tensors are stored for later ranges."""
     readers: dict[Tensor, int] = {}
     for k, e in enumerate(exprs):
         readers |= dict.fromkeys(tensor_inputs(e), k)
@@ -62,8 +62,10 @@ def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> 
     return min(range(end, start + (end - start) // 2, -1), key=handed_over)
 
 
-def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refusals: Collection[SizeRefusal]) -> int:
-    """End of the longest run from `start` found by doubling, then halving the last step."""
+def _longest_accepted(
+    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refusals: Collection[SizeRefusal]
+) -> int:
+    """End of the longest accepted range from `start`, found by doubling and then halving the step."""
 
     def works(end: int) -> bool:
         return accepted_segment(*sub_fusion(fusion, exprs[start:end]), size_refusals) is not None
@@ -79,14 +81,14 @@ def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refus
     return good
 
 
-def _run_apart(
+def _independent_run(
     fusion: Fusion, exprs: Sequence[TensorExpr], start: int, size_refusals: Collection[SizeRefusal]
 ) -> tuple[list[Segment], int]:
-    """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
+    """Segments of the independent outputs of a range whose sizes were refused, and its end; no segments if there is none."""
     if not size_refusals:
         return [], start
     parts = [r for r in size_refusals if r.divisor is not None]
-    end = _longest(fusion, exprs, start, parts)
+    end = _longest_accepted(fusion, exprs, start, parts)
     run, _ = sub_fusion(fusion, exprs[start:end])
     scheduler, _ = choose_scheduler(run, parts)
     fitting, _ = choose_scheduler(run, size_refusals)
@@ -94,9 +96,9 @@ def _run_apart(
 
 
 def independent_segments(fusion: Fusion, run: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment]:
-    """A segment for each lot of outputs of a run of exprs that share only cheap values, if schedulers take all; else nothing.
+    """A segment for each independent subset of outputs (`independent_outputs`) of a range, if schedulers accept all of them.
 
-    None needs what another makes, so that they run two by two, side by side. `run`: the whole fusion, or a part of it.
+    No segment reads what another one computes, so that two at a time run co-resident. `run`: the whole fusion, or a part of it.
     """
     found: list[Segment] = []
     members = set(run.tensor_exprs)
@@ -105,7 +107,7 @@ def independent_segments(fusion: Fusion, run: Fusion, size_refusals: Collection[
     for exprs in independent_outputs(run):
         own = set(exprs)
         others = {t for e in members - own for t in tensor_outputs(e)}
-        # What other lots compute as well is no result of this one.
+        # Values that other subsets compute, too, are not outputs of this one.
         rest = tuple(e for e in fusion.exprs if e in own or e not in members)
         alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor not in others))
         segment = accepted_segment(*sub_fusion(alone, exprs), size_refusals)

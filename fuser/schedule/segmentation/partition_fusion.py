@@ -52,17 +52,17 @@ from fuser.schedule.analysis.input_reads import is_displaced
 Part = tuple[Fusion, tuple[Symbol, ...]]
 """Exprs as a fusion of their own, and the extents that it gets as inputs."""
 
-COMPUTED_AGAIN = (Pointwise, Broadcast, Squeeze, Expand, Permute, Full, Iota, Resize, Cat, Gather)
+RECOMPUTABLE = (Pointwise, Broadcast, Squeeze, Expand, Permute, Full, Iota, Resize, Cat, Gather)
 """Exprs that several kernels may compute, each for itself."""
 
 
 def partition_fusion(fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> list[Part]:
-    """Parts in an order that respects their data; each is accepted but those that cannot be cut here."""
+    """Parts in topological order. Schedulers accept each of them, except those that cannot be split in this way."""
     return _Partitioner(fusion, is_accepted).run()
 
 
-class _Planned(NamedTuple):
-    """A part before it is a fusion: the tensors that it makes, and those that earlier parts have made for it."""
+class _PlannedPart(NamedTuple):
+    """A part before it is a fusion: the tensors that it computes, and those that earlier parts have computed."""
 
     wanted: tuple[Tensor, ...]
     made: frozenset[Tensor]
@@ -71,47 +71,47 @@ class _Planned(NamedTuple):
 class _Partitioner:
     """One use: `run()`.
 
-    level     of each computed tensor; inputs have 0
-    rank      dims of a tensor that have several elements: what stands for its size, before sizes are known
-    sources   the kept tensors and inputs that a tensor is computed of, itself where it is kept
+    level     of each computed tensor; inputs have level 0
+    rank      number of a tensor's dims with several elements, in place of its size, which is not known yet
+    sources   the materialised tensors and inputs that a tensor is computed from; the tensor itself if it is materialised
     """
 
     def __init__(self, fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> None:
         self.fusion = fusion
         self.is_accepted = is_accepted
         self.definitions = {t: e for e in fusion.tensor_exprs for t in tensor_outputs(e)}
-        seen_twice = _seen_twice(fusion)
-        self.level = _levels(fusion, seen_twice)
+        repeated_broadcasts = _repeated_broadcasts(fusion)
+        self.level = _levels(fusion, repeated_broadcasts)
         self.rank = ranks(fusion)
         self.order = {t: k for k, t in enumerate(self.rank)}
-        self.sources = _sources(fusion, self.rank, seen_twice)
+        self.sources = _sources(fusion, self.rank, repeated_broadcasts)
 
     def run(self) -> list[Part]:
         """See `partition_fusion`."""
         wanted = [t for t in self.fusion.output_tensors if t in self.definitions]
-        return [self._part(p.wanted, p.made) for p in self._joined(self._cut(wanted, frozenset()))]
+        return [self._part(p.wanted, p.made) for p in self._merge_parts(self._split(wanted, frozenset()))]
 
-    def _cut(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[_Planned]:
-        found: list[_Planned] = []
+    def _split(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[_PlannedPart]:
+        found: list[_PlannedPart] = []
         while True:
-            part = _Planned(tuple(wanted), made)
+            part = _PlannedPart(tuple(wanted), made)
             if self.is_accepted(self._part(wanted, made)[0]):
                 return [*found, part]
-            lots = self._lots(wanted, made)
-            if len(lots) > 1:
-                return [*found, *(p for lot in lots for p in self._cut(lot, made))]
-            early = self._early(wanted, made)
+            subsets = self._independent_subsets(wanted, made)
+            if len(subsets) > 1:
+                return [*found, *(p for subset in subsets for p in self._split(subset, made))]
+            early = self._first_parts(wanted, made)
             if not early:
                 return [*found, part]
-            for lot in early:
-                found += self._cut(lot, made)
-            made |= {t for lot in early for t in lot}
+            for subset in early:
+                found += self._split(subset, made)
+            made |= {t for subset in early for t in subset}
 
-    def _joined(self, parts: list[_Planned]) -> list[_Planned]:
-        """The same parts, where one kernel makes several that read an input of the largest size and none what another makes."""
+    def _merge_parts(self, parts: list[_PlannedPart]) -> list[_PlannedPart]:
+        """The parts, with those merged that read the same largest input and do not read each other's results."""
         k = 0
         while k < len(parts):
-            pairs = ((n, self._join(parts, k, n)) for n in range(k + 1, len(parts)))
+            pairs = ((n, self._merge_pair(parts, k, n)) for n in range(k + 1, len(parts)))
             found = next(((n, joined) for n, joined in pairs if joined is not None), None)
             if found is None:
                 k += 1
@@ -120,8 +120,8 @@ class _Partitioner:
             parts = [part if n == place else p for n, p in enumerate(parts) if n == place or n not in (k, later)]
         return parts
 
-    def _join(self, parts: Sequence[_Planned], first: int, second: int) -> tuple[int, _Planned] | None:
-        """Where one part in place of two has its inputs, and is before its readers, with that part; None if it is not to be."""
+    def _merge_pair(self, parts: Sequence[_PlannedPart], first: int, second: int) -> tuple[int, _PlannedPart] | None:
+        """Two parts merged, and its position, after its inputs and before its readers; None if they are not to be merged."""
         a, b = parts[first], parts[second]
         if self._largest_inputs(a).isdisjoint(self._largest_inputs(b)):
             return None
@@ -134,60 +134,62 @@ class _Partitioner:
         else:
             return None
         wanted = tuple(dict.fromkeys((*a.wanted, *b.wanted)))
-        joined = _Planned(wanted, (a.made | b.made).difference(wanted))
+        joined = _PlannedPart(wanted, (a.made | b.made).difference(wanted))
         return (place, joined) if self.is_accepted(self._part(*joined)[0]) else None
 
-    def _reads(self, part: _Planned) -> frozenset[Tensor]:
-        exprs = self._below(part.wanted, part.made)
+    def _reads(self, part: _PlannedPart) -> frozenset[Tensor]:
+        exprs = self._exprs_for(part.wanted, part.made)
         computed = {t for e in exprs for t in tensor_outputs(e)}
         return frozenset(t for e in exprs for t in tensor_inputs(e) if t not in computed)
 
-    def _largest_inputs(self, part: _Planned) -> frozenset[Tensor]:
+    def _largest_inputs(self, part: _PlannedPart) -> frozenset[Tensor]:
         """Inputs of the fusion with as many dims as any tensor of a part."""
         read = self._reads(part)
         most = max((self.rank[t] for t in (*read, *part.wanted)), default=0)
         return frozenset(t for t in read if t not in self.definitions and self.rank[t] == most)
 
-    def _early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
-        """Lots of what to make before the rest: as much as is accepted. Nothing if all is of one level."""
-        lots = self._accepted_early(wanted, made)
-        if len(lots) < 2:
-            return lots
-        for lot in lots:
-            others = [other for other in lots if other is not lot]
+    def _first_parts(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Subsets of tensors to compute in earlier parts: as many as are accepted. Empty if all have one level."""
+        subsets = self._accepted_first_parts(wanted, made)
+        if len(subsets) < 2:
+            return subsets
+        for subset in subsets:
+            others = [other for other in subsets if other is not subset]
             if self.is_accepted(self._part(wanted, made.union(*others))[0]):
                 return others
-        return lots
+        return subsets
 
-    def _accepted_early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
-        """Those of the highest level that are accepted; where there are none, in place of lots that are not what these are
-        computed of; else the last ones that were tried."""
+    def _accepted_first_parts(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Subsets of the highest level at which all are accepted. If there is no such level, refused subsets are replaced by
+        tensors that they are computed from. If that fails, too: the last subsets that were tried."""
         tried: list[list[Tensor]] = []
-        lots: list[list[Tensor]] = []
+        subsets: list[list[Tensor]] = []
         ends = range(max(map(self.level.__getitem__, wanted)), -1, -1)
-        for goes_on, end, only_kept in itertools.product((False, True), ends, (False, True)):
-            early = self._crossing(wanted, made, end, only_kept=only_kept)
+        for goes_on, end, only_materialised in itertools.product((False, True), ends, (False, True)):
+            early = self._boundary_tensors(wanted, made, end, only_materialised=only_materialised)
             while early and (goes_on or early not in tried):
                 refused = list(wanted)
                 if not set(wanted).issubset(early):
                     tried.append(early)
-                    lots = self._lots(early, made)
-                    refused = [t for lot in lots if not self.is_accepted(self._part(lot, made)[0]) for t in lot]
+                    subsets = self._independent_subsets(early, made)
+                    refused = [
+                        t for subset in subsets if not self.is_accepted(self._part(subset, made)[0]) for t in subset
+                    ]
                     if not refused:
-                        return lots
+                        return subsets
                 if not goes_on:
                     break
                 kept = [t for t in early if t not in refused]
                 operands = [s for t in refused for s in tensor_inputs(self.definitions[t])]
-                below = self._crossing(operands, made.union(kept), end, only_kept=only_kept)
+                below = self._boundary_tensors(operands, made.union(kept), end, only_materialised=only_materialised)
                 early = sorted({*kept, *below}, key=self.order.__getitem__) if below else []
-        return lots
+        return subsets
 
-    def _crossing(
-        self, wanted: Iterable[Tensor], made: Collection[Tensor], end: int, *, only_kept: bool
+    def _boundary_tensors(
+        self, wanted: Iterable[Tensor], made: Collection[Tensor], end: int, *, only_materialised: bool
     ) -> list[Tensor]:
-        """What to store of levels up to `end` for those beyond: kept tensors, or what is computed of them and is no larger, as
-        outputs are in any case."""
+        """The tensors of levels up to `end` that higher levels read: materialised ones and, if they are no larger, tensors
+        computed from these; of the latter only outputs if `only_materialised`."""
         found: set[Tensor] = set()
         seen: set[Tensor] = set()
         shown = frozenset(self.fusion.output_tensors)
@@ -198,18 +200,18 @@ class _Partitioner:
             if t in seen or t in made or definition is None:
                 continue
             seen.add(t)
-            is_small = (t in shown or not only_kept) and self._is_handed_over(t, made)
+            is_small = (t in shown or not only_materialised) and self._is_no_larger(t, made)
             if self.level[t] <= end and (t in self.sources[t] or is_small):
                 found.add(t)
             else:
                 stack += tensor_inputs(definition)
         for t in sorted(found, key=self.order.__getitem__, reverse=True):
-            if t not in self.sources[t] and self._follows(t, found, made):
+            if t not in self.sources[t] and self._is_computable(t, found, made):
                 found.remove(t)
         return sorted(found, key=self.order.__getitem__)
 
-    def _follows(self, t: Tensor, found: Collection[Tensor], made: Collection[Tensor]) -> bool:
-        """Whether a tensor can be computed of others that are found, and of what is small beside it."""
+    def _is_computable(self, t: Tensor, found: Collection[Tensor], made: Collection[Tensor]) -> bool:
+        """Whether a tensor can be computed from tensors in `found` and from tensors of smaller rank."""
         stack = list(tensor_inputs(self.definitions[t]))
         while stack:
             s = stack.pop()
@@ -225,8 +227,8 @@ class _Partitioner:
                 stack += tensor_inputs(definition)
         return True
 
-    def _is_handed_over(self, t: Tensor, made: Collection[Tensor]) -> bool:
-        """Whether what is computed of kept tensors is no larger than they are."""
+    def _is_no_larger(self, t: Tensor, made: Collection[Tensor]) -> bool:
+        """Whether a tensor is no larger than the materialised tensors that it is computed from."""
         stored, size = self._stored(t, made), self.rank[t]
         nbytes = sum(s.dtype.itemsize for s in stored if self.rank[s] >= size)
         return not isinstance(self.definitions[t], Broadcast) and nbytes >= t.dtype.itemsize
@@ -234,38 +236,38 @@ class _Partitioner:
     def _stored(self, t: Tensor, made: Collection[Tensor]) -> frozenset[Tensor]:
         return frozenset(s for s in self.sources[t] if s not in made and s in self.definitions)
 
-    def _lots(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
-        """Tensors that need no kept tensor of one another; those that one kernel may make together are together."""
-        lots: list[tuple[list[Tensor], set[Tensor]]] = []
+    def _independent_subsets(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Subsets of the tensors that need no materialised tensor of each other. Those that one kernel computes are merged."""
+        subsets: list[tuple[list[Tensor], set[Tensor]]] = []
         for t in wanted:
-            kept = {s for e in self._below([t], made) for s in tensor_outputs(e) if s in self.sources[s]} | {t}
-            joined = [lot for lot in lots if not kept.isdisjoint(lot[1])]
-            lots = [lot for lot in lots if not any(lot is other for other in joined)]
-            lots.append(([s for lot in joined for s in lot[0]] + [t], kept.union(*(lot[1] for lot in joined))))
+            kept = {s for e in self._exprs_for([t], made) for s in tensor_outputs(e) if s in self.sources[s]} | {t}
+            joined = [subset for subset in subsets if not kept.isdisjoint(subset[1])]
+            subsets = [subset for subset in subsets if not any(subset is other for other in joined)]
+            subsets.append(([s for j in joined for s in j[0]] + [t], kept.union(*(j[1] for j in joined))))
         found: list[list[Tensor]] = []
-        for lot, _ in sorted(lots, key=lambda lot: min(map(self.order.__getitem__, lot[0]))):
-            together = self._together(found, lot, made) if len(lots) > 1 else None
+        for subset, _ in sorted(subsets, key=lambda subset: min(map(self.order.__getitem__, subset[0]))):
+            together = self._mergeable_set(found, subset, made) if len(subsets) > 1 else None
             if together is None:
-                found.append(lot)
+                found.append(subset)
             else:
-                together += lot
+                together += subset
         return found
 
-    def _together(
-        self, others: Sequence[list[Tensor]], lot: Sequence[Tensor], made: frozenset[Tensor]
+    def _mergeable_set(
+        self, others: Sequence[list[Tensor]], subset: Sequence[Tensor], made: frozenset[Tensor]
     ) -> list[Tensor] | None:
-        """The lot that can be made in one kernel with another one. Only lots of equal dims are asked about."""
-        space = self._spaces(lot)
+        """The first of `others` with the same dims that a scheduler accepts together with `subset`, or None."""
+        space = self._spaces(subset)
         for other in others:
-            if self._spaces(other) == space and self.is_accepted(self._part([*other, *lot], made)[0]):
+            if self._spaces(other) == space and self.is_accepted(self._part([*other, *subset], made)[0]):
                 return other
         return None
 
-    def _spaces(self, lot: Iterable[Tensor]) -> frozenset[frozenset[Group]]:
+    def _spaces(self, subset: Iterable[Tensor]) -> frozenset[frozenset[Group]]:
         graph = self.fusion.resolved_dims
-        return frozenset(frozenset(map(graph.group, t.logical)) for t in lot)
+        return frozenset(frozenset(map(graph.group, t.logical)) for t in subset)
 
-    def _below(self, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
+    def _exprs_for(self, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
         return exprs_for(self.fusion, wanted, made)
 
     def _part(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> Part:
@@ -273,7 +275,7 @@ class _Partitioner:
 
 
 def ranks(fusion: Fusion) -> dict[Tensor, int]:
-    """Per tensor of a fusion, in order, how many of its dims have several elements: what stands for its size."""
+    """For each tensor of a fusion, in order, the number of its dims with several elements, in place of its size."""
     graph = fusion.resolved_dims
     read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
     tensors = dict.fromkeys((*fusion.tensors, *read))
@@ -281,7 +283,7 @@ def ranks(fusion: Fusion) -> dict[Tensor, int]:
 
 
 def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:
-    """What makes some tensors, where others are made."""
+    """A fusion that computes `wanted` from inputs and from the tensors in `made`."""
     exprs = exprs_for(fusion, wanted, made)
     own = set(exprs)
     kept = tuple(e for e in fusion.exprs if e in own or not tensor_expr(e))
@@ -290,15 +292,15 @@ def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tens
     return sub_fusion(replace(fusion, exprs=kept, outputs=outputs), exprs)
 
 
-def _levels(fusion: Fusion, seen_twice: Collection[Tensor]) -> dict[Tensor, int]:
-    """The level of each tensor. `seen_twice`: see `_seen_twice`."""
+def _levels(fusion: Fusion, repeated_broadcasts: Collection[Tensor]) -> dict[Tensor, int]:
+    """The level of each tensor. `repeated_broadcasts`: see `_repeated_broadcasts`."""
     graph = fusion.resolved_dims
     level: dict[Tensor, int] = {}
     reduced: dict[Tensor, frozenset[Group]] = {}
     again: dict[Tensor, bool] = {}
     for e in fusion.tensor_exprs:
         sources = tensor_inputs(e)
-        at = max((level.get(t, 0) + _has_to_end(fusion, e, t, seen_twice) for t in sources), default=0)
+        at = max((level.get(t, 0) + _ends_kernel(fusion, e, t, repeated_broadcasts) for t in sources), default=0)
         at += isinstance(e, (Reducing, Scan))
         below = frozenset[Group]().union(*(reduced.get(t, frozenset()) for t in sources))
         is_new = not any(again.get(t) for t in sources if level.get(t, 0) == at)
@@ -311,16 +313,16 @@ def _levels(fusion: Fusion, seen_twice: Collection[Tensor]) -> dict[Tensor, int]
     return level
 
 
-def _has_to_end(fusion: Fusion, expr: TensorExpr, source: Tensor, seen_twice: Collection[Tensor]) -> bool:
-    """Whether the kernel that makes `source` cannot go on with the expr."""
+def _ends_kernel(fusion: Fusion, expr: TensorExpr, source: Tensor, repeated_broadcasts: Collection[Tensor]) -> bool:
+    """Whether the kernel that computes `source` cannot compute the expr as well."""
     made = fusion.definitions.get(source)
     if isinstance(made, Reshape) or (isinstance(made, Pointwise) and made.op == "segment_set"):
         return True
     if made is None and isinstance(expr, Reshape):
         return False
-    if isinstance(expr, Broadcast) and source in seen_twice:
+    if isinstance(expr, Broadcast) and source in repeated_broadcasts:
         return True
-    if isinstance(made, Broadcast) and made.input in seen_twice:
+    if isinstance(made, Broadcast) and made.input in repeated_broadcasts:
         return True
     if isinstance(expr, Reshape):
         return True
@@ -328,10 +330,10 @@ def _has_to_end(fusion: Fusion, expr: TensorExpr, source: Tensor, seen_twice: Co
     return made is not None and is_read_elsewhere
 
 
-def _seen_twice(fusion: Fusion) -> frozenset[Tensor]:
-    """Tensors that are broadcast in several ways, with a dim that meets itself so.
+def _repeated_broadcasts(fusion: Fusion) -> frozenset[Tensor]:
+    """Tensors that are broadcast in several ways such that a tensor has one dim twice (x[:, None] + x[None, :]).
 
-    No kernel has one dim twice, but views of a tensor that is stored have dims of their own.
+    A kernel cannot have one dim twice. Reads of a stored tensor have dims of their own.
     """
     graph = fusion.resolved_dims
     twice = {g for t in fusion.tensors for g, n in Counter(map(graph.group, t.visible)).items() if n > 1}
@@ -343,16 +345,16 @@ def _seen_twice(fusion: Fusion) -> frozenset[Tensor]:
 
 
 def _sources(
-    fusion: Fusion, rank: Mapping[Tensor, int], seen_twice: Collection[Tensor]
+    fusion: Fusion, rank: Mapping[Tensor, int], repeated_broadcasts: Collection[Tensor]
 ) -> dict[Tensor, frozenset[Tensor]]:
-    """The kept tensors and inputs that each tensor is computed of. `rank`: see `_Partitioner`."""
-    ends = {t for e in fusion.tensor_exprs for t in tensor_inputs(e) if _has_to_end(fusion, e, t, seen_twice)}
+    """The materialised tensors and inputs that each tensor is computed from. `rank`: see `_Partitioner`."""
+    ends = {t for e in fusion.tensor_exprs for t in tensor_inputs(e) if _ends_kernel(fusion, e, t, repeated_broadcasts)}
     found: dict[Tensor, frozenset[Tensor]] = {}
     for e in fusion.tensor_exprs:
         read = frozenset[Tensor]().union(*(found.get(t, {t}) for t in tensor_inputs(e)))
         for t in tensor_outputs(e):
-            # What has fewer dims is small beside it.
+            # Tensors of smaller rank count as free.
             nbytes = sum(s.dtype.itemsize for s in read if rank[s] >= rank[t])
-            is_cheap = isinstance(e, COMPUTED_AGAIN) and t not in ends and nbytes <= 2 * t.dtype.itemsize
+            is_cheap = isinstance(e, RECOMPUTABLE) and t not in ends and nbytes <= 2 * t.dtype.itemsize
             found[t] = read if is_cheap else frozenset({t})
     return found

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.ir.fusion.sub_fusion import exprs_for
-from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, extract_part, ranks
+from fuser.schedule.segmentation.partition_fusion import RECOMPUTABLE, extract_part, ranks
 from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment
 
 
@@ -95,6 +95,6 @@ class _Boundaries:
     def _is_cheap(self, t: Tensor, made: Collection[Tensor]) -> bool:
         """Whether it is computed of what a segment reads by exprs that several kernels may have."""
         below = exprs_for(self.fusion, (t,), made)
-        is_cheap = all(isinstance(e, COMPUTED_AGAIN) for e in below)
+        is_cheap = all(isinstance(e, RECOMPUTABLE) for e in below)
         is_end = any(isinstance(e, Pointwise) and e.op == "segment_set" for e in below)
         return is_cheap and not is_end and self.updated.isdisjoint(s for e in below for s in tensor_inputs(e))

@@ -116,7 +116,7 @@ def choose_scheduler(
                 (scheduler.type, f"{reshape.output.name} is another view of {reshape.input.name} in memory")
             )
             continue
-        answer = Refused(_OTHER_SIZES) if scheduler.type in unfit else _answer(fusion, scheduler)
+        answer = Refused(_OTHER_SIZES) if scheduler.type in unfit else _accepts(fusion, scheduler)
         if not isinstance(answer, Refused):
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
@@ -146,7 +146,7 @@ def schedulers_to_skip(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -
 
 
 @memoized
-def _answer(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
+def _accepts(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
     try:
         return scheduler.accepts(fusion)
     except Exception as error:
@@ -163,7 +163,7 @@ def accepting_schedulers(segment: Segment) -> Iterator[Scheduler]:
         return
     for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
         if scheduler.type not in segment.excluded_schedulers and not isinstance(
-            _answer(segment.fusion, scheduler), Refused
+            _accepts(segment.fusion, scheduler), Refused
         ):
             yield scheduler
 

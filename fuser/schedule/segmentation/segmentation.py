@@ -51,7 +51,7 @@ def segment_fusion(fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()) 
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
     if not has_calls(fusion):
-        return _in_order(_segments_between(fusion, size_refusals))
+        return _mark_followers(_segments_between(fusion, size_refusals))
     segments: list[Segment] = []
     for part in parts_of(fusion):
         between, extents = sub_fusion(fusion, (part,) if isinstance(part, LibraryOp) else part)
@@ -59,10 +59,10 @@ def segment_fusion(fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()) 
             segments.append(Segment(between, LAST_RESORT, (), extents))
             continue
         segments += [_with_extents(s, extents) for s in _segments_between(between, size_refusals).segments]
-    return _in_order(SegmentedFusion(fusion, tuple(segments)))
+    return _mark_followers(SegmentedFusion(fusion, tuple(segments)))
 
 
-def _in_order(segmented: SegmentedFusion) -> SegmentedFusion:
+def _mark_followers(segmented: SegmentedFusion) -> SegmentedFusion:
     """Segments that know whether they follow another kernel; one that moves no data is not between them."""
     segments: list[Segment] = []
     before: Segment | None = None
@@ -86,7 +86,7 @@ def _segments_between(fusion: Fusion, size_refusals: Collection[SizeRefusal]) ->
     """Segments of a fusion without library calls."""
     views = returned_views(fusion) | views_of_inputs(fusion)
     after = views_of_results(fusion)
-    rest = _left_of(fusion, views)
+    rest = _remaining(fusion, views)
     is_whole = rest is fusion and not _has_unread_inputs(fusion)
     if is_whole and not after:
         whole = accepted_segment(fusion, (), size_refusals)
@@ -117,7 +117,7 @@ def _segments_between(fusion: Fusion, size_refusals: Collection[SizeRefusal]) ->
         both = recompute_boundaries(shown, (*runs, segment_of(rest, others, size_refusals)), size_refusals)
         return SegmentedFusion(fusion, (*segments, *both, *last))
     core, extents = sub_fusion(rest, exprs) if after else (rest, ())
-    cut = (_with_extents(s, extents) for s in _cut(core, size_refusals))
+    cut = (_with_extents(s, extents) for s in _split(core, size_refusals))
     return SegmentedFusion(fusion, (*segments, *cut, *last))
 
 
@@ -130,7 +130,7 @@ def _has_unread_inputs(fusion: Fusion) -> bool:
     return not used.issuperset(fusion.input_tensors)
 
 
-def _cut(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment]:
+def _split(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment]:
     """Segments of what no scheduler takes whole: cut where levels end, or in order where that makes fewer kernels.
 
     Of two ways with as many kernels the one in which more are co-resident.
@@ -155,7 +155,7 @@ def _cut(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segment
     return min(segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.beside for s in found)))
 
 
-def _left_of(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:
+def _remaining(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:
     """What is left to compute where some tensors are made: of what only these need, and of what nobody does but for its size,
     nothing is. The fusion itself if that is all of it."""
     outputs = tuple(o for o in fusion.outputs if o.tensor not in made)

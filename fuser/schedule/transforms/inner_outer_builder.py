@@ -126,7 +126,7 @@ class InnerOuterScheduleBuilder:
             copies[t.name] = t.name
         return copies
 
-    def held_copies(self, copies: Mapping[str, str]) -> set[str]:
+    def persistent_copies(self, copies: Mapping[str, str]) -> set[str]:
         """The copies of inputs that are read once for all their uses, in shared memory where they have one there."""
         names = (n for n in self.builder.input_names if n in copies and not self._has_part_of_row(n))
         return {self.placed.get(n, copies[n]) for n in names}
@@ -142,7 +142,7 @@ class InnerOuterScheduleBuilder:
         own = concrete_groups(graph, self.builder.state(name).tensor) & along
         return bool(own) and own != along
 
-    def rowwise(self, loaded: Iterable[str]) -> list[str]:
+    def row_copies(self, loaded: Iterable[str]) -> list[str]:
         """The copies of inputs that differ from row to row."""
         b = self.builder
         graph = b.graph()

@@ -72,7 +72,7 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Acce
 def inline_rows(builder: ScheduleBuilder, placed: list[str], outside: Mapping[str, int], *, persistent: bool) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
     over many. `outside`: tensors that stand outside, too, and in how many loops."""
-    ahead = [*_of_a_row(builder), *outside.items()]
+    ahead = [*_row_scalars(builder), *outside.items()]
     if not persistent:
         builder.inline_most(limits=ahead)
         return
@@ -85,7 +85,7 @@ def inline_rows(builder: ScheduleBuilder, placed: list[str], outside: Mapping[st
         builder.load_ahead(name, best_effort=True)
 
 
-def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
+def _row_scalars(builder: ScheduleBuilder) -> list[tuple[str, int]]:
     """Scalars of a row (all axes broadcast), inlined at position 0 so that they are not recomputed per element, such as
     quotients and square roots."""
     return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]

@@ -110,12 +110,12 @@ def tiles(monkeypatch: pytest.MonkeyPatch) -> list[PointwiseParams]:
     """Where choices with inner tiles are noted from now on."""
     pointwise = importlib.import_module("fuser.schedule.schedulers.pointwise")
     seen: list[PointwiseParams] = []
-    choose = pointwise._tiled  # noqa: SLF001
+    choose = pointwise._params_with_inner_tile  # noqa: SLF001
 
     def kept(*arguments: Any) -> PointwiseParams | None:
         found: PointwiseParams | None = choose(*arguments)
         seen.extend([found] if found is not None else [])
         return found
 
-    monkeypatch.setattr(pointwise, "_tiled", kept)
+    monkeypatch.setattr(pointwise, "_params_with_inner_tile", kept)
     return seen

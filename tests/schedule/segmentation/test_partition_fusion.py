@@ -12,7 +12,7 @@ from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion.fusion import Fusion, LibraryOp, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, partition_fusion
+from fuser.schedule.segmentation.partition_fusion import RECOMPUTABLE, partition_fusion
 from fuser.schedule.segmentation.segment import Segment, choose_scheduler
 from fuser.schedule.segmentation.segmentation import segment_fusion
 from tests.fuzzing.random_fusions import generate
@@ -200,7 +200,7 @@ def check_stored(made: Sequence[Segment]) -> None:
         given = {t.name for s in made[:k] for t in s.fusion.output_tensors}
         if not only_read or given & {t.name for t in fusion.input_tensors}:
             continue
-        cheap = all(isinstance(e, COMPUTED_AGAIN) for e in fusion.tensor_exprs)
+        cheap = all(isinstance(e, RECOMPUTABLE) for e in fusion.tensor_exprs)
         nbytes = sum(t.dtype.itemsize for t in fusion.input_tensors)
         ends = {
             t.name

@@ -8,7 +8,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.fusion.fusion import Fusion, Tensor, tensor_inputs, tensor_outputs
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.segmentation.greedy_segments import depth_first
-from fuser.schedule.segmentation.partition_fusion import COMPUTED_AGAIN, exprs_for, extract_part, ranks
+from fuser.schedule.segmentation.partition_fusion import RECOMPUTABLE, exprs_for, extract_part, ranks
 from fuser.schedule.segmentation.recompute_boundaries import recompute_boundaries
 from fuser.schedule.segmentation.segment import Segment, accepted_segment, segment_of
 from fuser.schedule.segmentation.segmentation import segment_fusion
@@ -109,7 +109,7 @@ def narrower(fusion: Fusion, segments: list[Segment]) -> list[str]:
     for k, segment in enumerate(segments):
         for t in segment.fusion.output_tensors:
             below = exprs_for(fusion, (t,), inputs(segment))
-            if t in shown or not all(isinstance(e, COMPUTED_AGAIN) for e in below):
+            if t in shown or not all(isinstance(e, RECOMPUTABLE) for e in below):
                 continue
             if any(getattr(e, "op", "") == "segment_set" for e in below):
                 continue
