@@ -35,7 +35,7 @@ _FEW_ROWS = 16
 # Part of the memory's rate that is read; instructions of a thread for an access behind a division (H200: sum_all f32 468x128256
 # of wider rows 108 us, read by element), cycles of the division before anything is read, and of each element of a vector that a
 # row's end cuts.
-_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 38, 790, 350
+_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 54, 790, 350
 # Accesses of an SM from which on rows are told apart.
 _MANY_ACCESSES = 1024
 
