@@ -39,7 +39,7 @@ UNROLLS = (2, 4, 8)
 MAX_UNALIGNED = 2
 """The same where accesses begin anywhere: their tests make loads wait for one another (H200: of 17 segments two iterations take
 1 % less than one, four 7 % more than two, eight 30 %)."""
-TRIED_UNROLLS = (2,)
+TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""
 KEPT_NESTS, KEPT = 2, 1.25
 """Nests of loops of which more blocks and iterations are compared, and up to which time, of the best of the first."""

@@ -66,7 +66,7 @@ UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of a turn, at most."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
-PLACES = (1, 2)
+PLACES = (1, 2, 4)
 """Blocks of an SM that may share reductions."""
 COLUMNS = (4, 8, 16, 32, 64, 128, 256)
 """Threads along the kept dims, where the fastest dim is one of them."""
