@@ -166,7 +166,7 @@ class PointwiseSpace:
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             lengths[-1] += max(vectors) - 1
         is_aligned = isinstance(access, Aligned)
-        lengths = [_length(n, is_last=p == last) for p, n in enumerate(lengths)]
+        lengths = [_length(n, p, last) for p, n in enumerate(lengths)]
         streams = self.streams(widths, parts, is_aligned=is_aligned)
         read, written = self.moved(streams, lengths)
         return PointwiseProblem(
@@ -262,9 +262,11 @@ class PointwiseSpace:
         return max(1, share) / SHARES
 
 
-def _length(count: int, *, is_last: bool) -> int:
-    """The length of a part, as mappings see it: of many rows any number is like another."""
-    return round_up_length(count) if is_last or count < BLOCKS[-1] else round_to_digits(count, OF_ROWS)
+def _length(count: int, part: int, last: int) -> int:
+    """The length of a part, as mappings see it. The slowest dim differs from call to call, and any number is like another, but
+    for few rows that threads of y are along."""
+    few = 0 if part == 0 != last - 1 else BLOCKS[-1]
+    return round_up_length(count) if part == last > 0 or count < few else round_to_digits(count, OF_ROWS)
 
 
 def _elements(a: Argument) -> int:

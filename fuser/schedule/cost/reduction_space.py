@@ -41,7 +41,8 @@ _MANY_ACCESSES = 1024
 
 LENGTH, OF_ROWS = 6, 2
 """Binary digits of the length of a row, and of a number of rows, that mappings depend on. Rows differ from call to call: they
-are reductions, or elements of each where neighbouring threads have neighbouring results, or where there is one result."""
+are reductions, or elements of each where neighbouring threads have neighbouring results, or where there is one result. Of
+more results than a device has threads any number is like another."""
 
 
 @record
@@ -51,7 +52,8 @@ class ReductionSpace:
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
     run             elements of the reduced dims that are neighbours in memory up to the fastest one
-    runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same
+    runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same.
+                    1 where the fastest dim is kept
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
     cached          bytes of those that were read before: rows of a table that are looked up again
@@ -209,16 +211,17 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
     is_length = inner and kept_count > 1
+    is_many = kept_count >= device.sm_count * device.max_threads_per_sm
 
     def in_row(count: int) -> int:
         return round_up_length(count) if is_length else round_to_digits(count, OF_ROWS)
 
     space = ReductionSpace(
         inner=inner,
-        kept=round_to_digits(kept_count, OF_ROWS) if inner else round_up_length(kept_count),
+        kept=round_to_digits(kept_count, OF_ROWS) if inner or is_many else round_up_length(kept_count),
         reduced=in_row(reduced_count),
         run=in_row(math.prod(extent[g] for g in row if g in reduced)),
-        runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)),
+        runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
         bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
         cached=math.floor(vector * _looked_up_again(segment, reduced, graph, inputs)),
