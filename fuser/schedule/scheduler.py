@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from dataclasses import field
+from typing import Any, Protocol
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor, planned_layout
@@ -30,13 +31,23 @@ class Refused:
 @record
 class SegmentInputs:
     """Arguments of a segment: descriptors by tensor name, as kernels are planned for them (`planned_layout`), and the value of
-    an extent expression for them."""
+    an extent expression for them, each of which is computed once. `answers`: what else was found out about them."""
 
     tensors: Mapping[str, TensorDescriptor]
     evaluate: Callable[[Int], int]
+    answers: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", {name: planned_layout(t) for name, t in self.tensors.items()})
+        values, evaluate = dict[Int, int](), self.evaluate
+
+        def value(extent: Int) -> int:
+            known = values.get(extent)
+            if known is None:
+                known = values[extent] = evaluate(extent)
+            return known
+
+        object.__setattr__(self, "evaluate", value)
 
 
 class Scheduler(Protocol):

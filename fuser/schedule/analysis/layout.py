@@ -67,18 +67,13 @@ class Argument:
 
 def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
     """Reads of inputs, then outputs. An output written in place lies as the input it updates."""
-    found: list[Argument] = []
-    for read in input_reads(segment):
-        displaced = read if read.name != read.tensor.name else None
-        described = inputs.tensors[read.tensor.name]
-        found.append(_argument(graph, read.name, read.tensor, read.dims, described, inputs.evaluate, displaced))
-    aliases = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
-    for t in segment.output_tensors:
-        if t in segment.input_tensors or not t.visible:
-            continue
-        source = aliases.get(t)
-        described = inputs.tensors[source.name] if source is not None else _output_argument(t, inputs.evaluate)
-        found.append(_argument(graph, t.name, t, t.visible, described, inputs.evaluate, None))
+    found: list[Argument] | None = inputs.answers.get(graph)
+    if found is None:
+        evaluate = inputs.evaluate
+        found = inputs.answers[graph] = [
+            a.argument(_output_argument(a.tensor, evaluate) if a.source is None else inputs.tensors[a.source], evaluate)
+            for a in _accessed(segment, graph)
+        ]
     return found
 
 
@@ -93,32 +88,61 @@ def _output_argument(t: Tensor, evaluate: Callable[[Int], int]) -> TensorDescrip
     return TensorDescriptor(t.dtype, sizes, tuple(strides))
 
 
-def _argument(
-    graph: IterationGraph,
-    name: str,
-    t: Tensor,
-    followed: Sequence[IterDomain | None],
-    described: TensorDescriptor,
-    evaluate: Callable[[Int], int],
-    displaced: InputRead | None,
-) -> Argument:
-    strides: dict[Group, int] = {}
-    dims: dict[Group, int] = {}
-    seen = 1
-    for i, (d, n, s) in enumerate(zip(followed, described.sizes, described.strides, strict=True)):
-        if d is None or n == 1:
-            continue
-        group = graph.group(d)
-        strides[group], dims[group] = s * read_step(displaced, i), i
-        if s != 0:
-            seen *= n if displaced is None else evaluate(d.extent)
-    for d, i, elements in () if displaced is None else displaced.outer:
-        group = graph.group(d)
-        strides[group], dims[group] = described.strides[i] * evaluate(elements) * read_step(displaced, i), i
-        seen *= evaluate(d.extent) if strides[group] else 1
-    looked_up = () if displaced is None else displaced.lookups
-    lookups = {graph.group(d): described.strides[i] for d, i in looked_up if described.sizes[i] != 1}
-    return Argument(name, t, strides, described.alignment, seen, dims, described, displaced, lookups=lookups)
+@record(eq=False)
+class _Accessed:
+    """What of an argument follows from the structure. `source`: whose memory it is; None: that of an output.
+
+    dims      (dim of the tensor, of the loops, its extent, elements from one index to the next); `outer`: with another factor
+              of these, as of `InputRead`
+    """
+
+    name: str
+    tensor: Tensor
+    source: str | None
+    dims: tuple[tuple[int, Group, Int, int], ...]
+    outer: tuple[tuple[int, Group, Int, int, Int], ...] = ()
+    lookups: tuple[tuple[int, Group], ...] = ()
+    displaced: InputRead | None = None
+
+    def argument(self, described: TensorDescriptor, evaluate: Callable[[Int], int]) -> Argument:
+        """With these sizes and strides."""
+        strides: dict[Group, int] = {}
+        dims: dict[Group, int] = {}
+        seen = 1
+        own_sizes, own_strides = described.sizes, described.strides
+        for i, group, extent, step in self.dims:
+            n, s = own_sizes[i], own_strides[i]
+            if n == 1:
+                continue
+            strides[group], dims[group] = s * step, i
+            if s != 0:
+                seen *= n if self.displaced is None else evaluate(extent)
+        for i, group, extent, step, elements in self.outer:
+            strides[group], dims[group] = own_strides[i] * evaluate(elements) * step, i
+            seen *= evaluate(extent) if strides[group] else 1
+        lookups = {group: own_strides[i] for i, group in self.lookups if own_sizes[i] != 1}
+        tensor, alignment = self.tensor, described.alignment
+        return Argument(self.name, tensor, strides, alignment, seen, dims, described, self.displaced, lookups=lookups)
+
+
+@memoized
+def _accessed(segment: Fusion, graph: IterationGraph) -> list[_Accessed]:
+    """Of each argument what all sizes have in common."""
+    found: list[_Accessed] = []
+    for read in input_reads(segment):
+        dims = tuple(
+            (i, graph.group(d), d.extent, read_step(read, i)) for i, d in enumerate(read.dims) if d is not None
+        )
+        outer = tuple((i, graph.group(d), d.extent, read_step(read, i), elements) for d, i, elements in read.outer)
+        lookups = tuple((i, graph.group(d)) for d, i in read.lookups)
+        displaced = read if read.name != read.tensor.name else None
+        found.append(_Accessed(read.name, read.tensor, read.tensor.name, dims, outer, lookups, displaced))
+    aliases = {o.tensor: o.alias_of.name for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t not in segment.input_tensors and t.visible:
+            dims = tuple((i, graph.group(d), d.extent, 1) for i, d in enumerate(t.visible))
+            found.append(_Accessed(t.name, t, aliases.get(t), dims))
+    return found
 
 
 def joined_dims(
@@ -223,6 +247,7 @@ class AccessWidths:
         self.owners = owners_of_extents(segment)
         self.owned = self.owners.keys()
         self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
+        self._wider: dict[Group, tuple[list[Group], int, Mapping[str, int]]] = {}
         self.extents = extents_by_group(segment, graph)
 
     def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
@@ -272,11 +297,16 @@ class AccessWidths:
     def _along(self, run: Sequence[Group], limit: int, apart: frozenset[Symbol] = frozenset()) -> dict[str, int]:
         """Widths by name of argument, where the extents `apart` are asked to be multiples of `limit` by themselves."""
         solid = [g for g in run if self.sizes[g] != 1]
+        wider = self._wider.get(solid[-1]) if solid and not apart else None
+        if wider is not None and wider[0] == solid and wider[1] >= limit:
+            return {name: min(width, limit) for name, width in wider[2].items()}
         while solid and limit > 1:
             found: list[frozenset[Symbol]] = []
             widths = self._widths(solid, limit, partial(self._multiples, limit, found), apart)
             if not found:
-                # Nothing has to follow from extents that are asked to be divisible.
+                # Nothing has to follow from extents that are asked to be divisible, for narrower accesses neither.
+                if not apart and all(a.displaced is None for a in self.arguments):
+                    self._wider[solid[-1]] = solid, limit, widths
                 return widths
             asked = found[0].intersection(
                 e for a in self.arguments if widths[a.name] >= limit for e in self._required_extents(a, limit)

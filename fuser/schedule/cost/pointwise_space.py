@@ -58,6 +58,17 @@ def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[fr
     ]
 
 
+@memoized
+def _computed(
+    segment: Fusion, graph: IterationGraph, parts: tuple[tuple[Group, ...], ...]
+) -> tuple[tuple[int, int], ...]:
+    found: dict[int, int] = {}
+    for groups, instructions in _instructions_along(segment, graph):
+        bits = sum(1 << p for p, part in enumerate(parts) if not groups.isdisjoint(part))
+        found[bits] = found.get(bits, 0) + instructions
+    return tuple(sorted(found.items()))
+
+
 class PointwiseSpace:
     """The sizes of a segment, and what follows from them whatever the threads are.
 
@@ -184,11 +195,7 @@ class PointwiseSpace:
 
     def computed(self) -> tuple[tuple[int, int], ...]:
         """Parts along which values vary, as bits, and instructions of one."""
-        found: dict[int, int] = {}
-        for groups, instructions in _instructions_along(self.segment, self.graph):
-            bits = sum(1 << p for p, part in enumerate(self.parts) if not groups.isdisjoint(part))
-            found[bits] = found.get(bits, 0) + instructions
-        return tuple(sorted(found.items()))
+        return _computed(self.segment, self.graph, tuple(map(tuple, self.parts)))
 
     def moved(self, streams: Sequence[AccessPattern], lengths: Sequence[int]) -> tuple[int, int]:
         """Bytes of device memory that are read and written, once each."""
