@@ -456,9 +456,11 @@ class KernelCompiler:
             raise with_reproducer(error, scheduled, bound) from error
         if segment is not None and self.target().info.compute_capability >= (9, 0):
             # A cooperative grid is launched when all of its blocks have room.
-            beside = segment.beside and not kernel.plan.cooperative
-            kernel = replace(kernel, plan=replace(kernel.plan, starts_next=segment.starts_next, beside=beside))
-            if beside:
+            co_resident = segment.co_resident and not kernel.plan.cooperative
+            kernel = replace(
+                kernel, plan=replace(kernel.plan, starts_next=segment.starts_next, co_resident=co_resident)
+            )
+            if co_resident:
                 # It needs nothing of the launch before, and ends after it.
                 kernel = replace(kernel, body=(*kernel.body, LaunchWait()))
             elif segment.follows_kernel:

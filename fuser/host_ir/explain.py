@@ -95,7 +95,7 @@ def _explain_start(kernel: CompiledKernel) -> str | None:
     if plan.waits_first:
         off = f"; {options.PDL.env}=off is set" if not options.PDL.get() else ""
         return f"early, right behind another launch, on devices of compute capability 9.0 and later{off}"
-    if plan.beside:
+    if plan.co_resident:
         return "with the kernel before it, of which it needs nothing"
     why = None if body is None else why_not_made_early(body)
     return None if why is None else f"when those before have ended: {why}"

@@ -15,7 +15,7 @@ class Launch:
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     # Starts when the blocks of the kernel before it on the stream have all said so, instead of when they are done.
-    beside: bool = False
+    co_resident: bool = False
     # Starts when the blocks of the kernel before it have all ended, and waits within for what they stored.
     early: bool = False
     # Of two launches beside each other: an SM may have blocks of both, as its memory is divided alike for them.

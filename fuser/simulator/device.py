@@ -78,14 +78,14 @@ class SimulatorDevice:
         with self._lock:
             self.memory.write(address, np.tile(np.frombuffer(pattern, np.uint8), count))
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
         with self._lock:
-            address, size = self._semaphores.get((stream, beside), (0, 0))
+            address, size = self._semaphores.get((stream, co_resident), (0, 0))
             if size < count:
                 # Another thread may have been given the old ones for a launch that is still to come: they stay.
                 count = max(count, 2 * size)
                 address = self.memory.upload(np.zeros(count, np.int32), "semaphores")
-                self._semaphores[stream, beside] = (address, count)
+                self._semaphores[stream, co_resident] = (address, count)
             return address
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:

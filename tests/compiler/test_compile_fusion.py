@@ -71,7 +71,7 @@ def test_lots_of_one_segment_run_side_by_side(twice: Fusion) -> None:
         inputs = [TensorDescriptor(Float, s, (s[1], 1), 256) for s in shapes for _ in range(2)]
         program = compile_fusion(twice, bind_inputs(twice, inputs), SimulatorDevice())
         plans = [i.kernel.plan for i in program.instructions if isinstance(i, LaunchKernel)]
-        roles = [(p.starts_next, p.beside) for p in plans if p is not None]
+        roles = [(p.starts_next, p.co_resident) for p in plans if p is not None]
         pair = [(True, False), (False, True)]
         assert roles == ([(False, False), *pair] if shapes[0][0] > 64 else [*pair, (False, False)])
         assert sum(isinstance(i, Allocate) for i in program.instructions) == 4, (

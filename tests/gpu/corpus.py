@@ -95,9 +95,9 @@ class ExactDevice(CudaDevice):
         if allocation.address:
             self._run("cuMemFree", allocation.address)
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
         """Zeroed counters for one launch, of their own beside others or not; `check_semaphores` looks at them afterwards."""
-        del beside
+        del co_resident
         address = self.allocate(4 * count, stream).address
         self.fill(address, b"\0\0\0\0", count, stream)
         self._counters.append((address, count))

@@ -86,9 +86,9 @@ class HostDevice:
         self._record("fill", pattern, count)
         ctypes.memmove(address, pattern * count, len(pattern) * count)
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
         self._record("semaphores", count)
-        return int((self._beside if beside else self._counters).ctypes.data)
+        return int((self._beside if co_resident else self._counters).ctypes.data)
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[Any], stream: int) -> None:
         self._record("launch", kernel.entry, launch, tuple(arguments))

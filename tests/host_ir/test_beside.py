@@ -35,7 +35,7 @@ def kernels(make_kernel: Any, count: int = 2) -> list[Any]:
         kernel = make_kernel(
             entry=f"k{k}", workspaces=[Workspace("w", DataType.Float, as_int(8))], semaphores=as_int(3), content=str(k)
         )
-        plan = replace(kernel.plan, starts_next=k % 2 == 0, beside=k % 2 == 1)
+        plan = replace(kernel.plan, starts_next=k % 2 == 0, co_resident=k % 2 == 1)
         made.append(replace(kernel, plan=plan))
     return made
 
@@ -70,11 +70,11 @@ def launches(calls: list[tuple[Any, ...]]) -> list[tuple[Launch, tuple[Any, ...]
 
 def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None:
     program = two(make_kernel)
-    assert [la.beside for la, _ in launches(run(device, two(make_kernel, Alias("t", "y"))))] == [False, True]
+    assert [la.co_resident for la, _ in launches(run(device, two(make_kernel, Alias("t", "y"))))] == [False, True]
     calls = run(device, program)
     (one, of_one), (other, of_other) = launches(calls)
-    assert not one.beside
-    assert other.beside
+    assert not one.co_resident
+    assert other.co_resident
     # Parameters: x, y, scratch memory, counters, extent.
     assert of_one[2] != of_other[2], "the first still uses its scratch memory"
     assert of_other[3] not in range(of_one[3], of_one[3] + 4 * 64), "the first still counts, or one of another thread"
@@ -92,7 +92,7 @@ def test_what_stands_between_keeps_them_apart(device: Any, make_kernel: Any) -> 
     for between in ([Fill("y", 0.5)], [Allocate("t", (N,), DataType.Float), freed], [Alias("t", "y"), Fill("t", 1.0)]):
         program = two(make_kernel, *between)
         (_, of_one), (other, of_other) = launches(run(device, program))
-        assert not other.beside
+        assert not other.co_resident
         assert of_other[3] == of_one[3]
         name = type(between[-1]).__name__
         assert f"# behind the launch before it: {name} stands between" in repr(program)
@@ -109,7 +109,7 @@ def test_a_kernel_that_has_nothing_to_do_starts_no_other(device: Any, make_kerne
     ]
     program = HostProgram(("x",), ("y",), instructions)
     ((launch, _),) = launches(run(device, program))
-    assert not launch.beside
+    assert not launch.co_resident
     assert program.counters()["launches_kept_apart"] == 2
 
 
@@ -117,7 +117,7 @@ def test_one_with_none_before_it_says_so(device: Any, make_kernel: Any) -> None:
     first, second = kernels(make_kernel)
     instructions = [LaunchKernel(second, ("x", "x")), LaunchKernel(first, ("x", "x"))]
     program = HostProgram(("x",), (), instructions)
-    assert [launch.beside for launch, _ in launches(run(device, program))] == [False, False]
+    assert [launch.co_resident for launch, _ in launches(run(device, program))] == [False, False]
     assert "# by itself: no launch before it lets another start" in repr(program)
 
 
@@ -126,7 +126,7 @@ def test_one_launch_twice_in_a_program(device: Any, make_kernel: Any) -> None:
     first, second = kernels(make_kernel)
     launch = LaunchKernel(first, ("x", "x"))
     program = HostProgram(("x",), (), [launch, Fill("x", 0.5), launch, LaunchKernel(second, ("x", "x"))])
-    assert [one.beside for one, _ in launches(run(device, program))] == [False, False, True]
+    assert [one.co_resident for one, _ in launches(run(device, program))] == [False, False, True]
 
 
 def test_pairs(device: Any, make_kernel: Any) -> None:
@@ -134,7 +134,7 @@ def test_pairs(device: Any, make_kernel: Any) -> None:
     instructions: list[Instruction] = [Allocate("y", (N,), DataType.Float)]
     instructions += [LaunchKernel(k, ("x", "y")) for k in kernels(make_kernel, 4)]
     found = launches(run(device, HostProgram(("x",), ("y",), instructions)))
-    assert [launch.beside for launch, _ in found] == [False, True, False, True]
+    assert [launch.co_resident for launch, _ in found] == [False, True, False, True]
 
 
 def test_two_share_processors_where_the_first_leaves_room(device: Any, make_kernel: Any) -> None:
@@ -151,7 +151,7 @@ def test_launches_of_a_body_have_neighbours_there_alone(device: Any, make_kernel
     """A pair in each turn of a loop; none over the edge of a body."""
     first, second = (LaunchKernel(kernel, ("x", "x")) for kernel in kernels(make_kernel))
     program = HostProgram(("x",), (), [first, ForLoop("i", 0, 2, 1, (second, first, second)), second])
-    beside = [launch.beside for launch, _ in launches(run(device, program))]
+    beside = [launch.co_resident for launch, _ in launches(run(device, program))]
     assert beside == [False, False, False, True, False, False, True, False]
     text = repr(program)
     assert text.count("# beside the launch before it") == 1

@@ -283,9 +283,9 @@ class _Notes:
         del stream
         self.note(LibraryCommand(call, tuple(addresses)))
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
-        """Counters of this launch alone: others may run beside it."""
-        del beside
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
+        """Counters of this launch alone: others may run at the same time."""
+        del co_resident
         return self._memory.zeroed(count, stream)
 
 

@@ -323,7 +323,7 @@ class LaunchStep:
             values[position] = number if dtype is None else scalar_as(number, dtype, name)
         if self.semaphores is not None:
             positions, count = self.semaphores
-            _put(values, positions, frame.device.semaphores(count, frame.stream, beside=self.launch.beside))
+            _put(values, positions, frame.device.semaphores(count, frame.stream, co_resident=self.launch.co_resident))
         for positions, nbytes in self.workspaces:
             _put(values, positions, frame.workspace(nbytes).address)
         frame.device.launch(self.kernel, self.launch, values, frame.stream)

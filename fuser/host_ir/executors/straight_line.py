@@ -397,9 +397,13 @@ class _Text:
             lines.append(f"{self.const(launch.writer_of(position))}({self.number(name, dtype)})")
         if step.semaphores is not None:
             positions, count = step.semaphores
-            beside = step.launch.beside
+            co_resident = step.launch.co_resident
             lookup = getattr(self.device, "semaphore_lookup", None)
-            find = partial(self.device.semaphores, beside=beside) if lookup is None else lookup(beside=beside)
+            find = (
+                partial(self.device.semaphores, co_resident=co_resident)
+                if lookup is None
+                else lookup(co_resident=co_resident)
+            )
             self.add(f"z = {self.const(find)}({self.const(count)}, {self.stream()})")
             for position in positions:
                 self.add(f"{words}[{launch.word_of(position)}] = z")

@@ -1,6 +1,6 @@
 """Which launches of a program run side by side, and what keeps others apart.
 
-A kernel that is made to run beside the one before it (`LaunchPlan.beside`) does so where that one lets it start
+A kernel that is made to run beside the one before it (`LaunchPlan.co_resident`) does so where that one lets it start
 (`LaunchPlan.starts_next`) and nothing but the making of slots stands between their launches: all else is put on the stream, or
 gives memory back that the first may still use.
 """
@@ -47,7 +47,7 @@ def _find(instructions: Sequence[Instruction], first: int, found: dict[int, Besi
             between = index if between is None else between
             continue
         plan = instruction.kernel.plan
-        if plan is not None and plan.beside:
+        if plan is not None and plan.co_resident:
             apart = starter is None or between is not None
             found[index] = Beside(None if apart else starter, None if starter is None else between)
         starter = index if plan is not None and plan.starts_next else None

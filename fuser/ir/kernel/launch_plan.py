@@ -112,10 +112,10 @@ class LaunchPlan:
     in_place: tuple[str, ...] = ()
     # Blocks of a cluster along x, y and z; None for a launch without clusters.
     cluster: tuple[int, int, int] | None = None
-    # The next kernel may start as soon as all blocks of this one have, if that is `beside` it.
+    # The next kernel may start as soon as all blocks of this one have started, if the next one is `co_resident`.
     starts_next: bool = False
-    # Uses nothing that the kernel before it in the program writes or frees, and ends after it.
-    beside: bool = False
+    # May run at the same time as the kernel before it: it uses nothing that that one writes or frees, and ends after it.
+    co_resident: bool = False
     # Waits for the launches before it ahead of all else that it does with memory, so that it may start while they end.
     waits_first: bool = False
     exchanges: tuple[BlockExchange, ...] = ()

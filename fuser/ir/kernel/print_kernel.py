@@ -228,7 +228,7 @@ def _header(kernel: Kernel) -> Iterator[str]:
     yield f"  launch grid ({grid}), block ({block}), shared {plan.shared_bytes} bytes" + (
         (", cooperative" if plan.cooperative else "")
         + (", starts the next kernel" if plan.starts_next else "")
-        + (", beside the kernel before" if plan.beside else "")
+        + (", beside the kernel before" if plan.co_resident else "")
         + (", may start early" if plan.waits_first else "")
         + (f", cluster ({', '.join(map(str, plan.cluster))})" if plan.cluster else "")
     )

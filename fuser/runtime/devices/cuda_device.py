@@ -205,10 +205,10 @@ class CudaDevice:
         call = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}[width]
         self._run(call, address, int.from_bytes(pattern, "little"), count, stream)
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
         """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams.
 
-        `beside`: see `Device`. Another thread may have put a launch of any size between the two on the stream.
+        `co_resident`: see `Device`. Another thread may have put a launch of any size between the two on the stream.
 
         A stream that is being captured gets counters of its own out of a reserve made before, one set per capture:
         the graph may be replayed on any stream, but not beside itself (docs/decisions/0013-blocks-that-wait.md).
@@ -217,12 +217,12 @@ class CudaDevice:
         switched = driver.enter_context(self.context)
         try:
             with self._lock:
-                return self._find_semaphores(count, stream, beside)
+                return self._find_semaphores(count, stream, co_resident)
         finally:
             if switched:
                 driver.leave_context()
 
-    def semaphore_lookup(self, *, beside: bool) -> Callable[[int, int], int]:
+    def semaphore_lookup(self, *, co_resident: bool) -> Callable[[int, int], int]:
         """`semaphores(count, stream)` for a caller that is in the context of this device and asks at every launch.
 
         What is there already is found without a lock: one entry of a dictionary, which is never changed.
@@ -235,18 +235,18 @@ class CudaDevice:
                 status, capturing = is_capturing(stream)
                 pools = self._semaphores
                 if not status and not int(capturing) and pools.reserve_used <= _CAPTURE_RESERVE // 2:
-                    found = pools.by_stream.get((stream, 0, 0, beside))
+                    found = pools.by_stream.get((stream, 0, 0, co_resident))
             if found is not None and found.nbytes >= 4 * count:
                 return found.address
-            return self.semaphores(count, stream, beside=beside)
+            return self.semaphores(count, stream, co_resident=co_resident)
 
         return find
 
-    def _find_semaphores(self, count: int, stream: int, beside: bool) -> int:
+    def _find_semaphores(self, count: int, stream: int, co_resident: bool) -> int:
         pools = self._semaphores
         capture = capture_of(stream)
         thread = threading.get_ident() if stream == _STREAM_OF_THREAD else 0
-        key = stream, thread, capture, beside
+        key = stream, thread, capture, co_resident
         found = pools.by_stream.get(key)
         if not capture and (pools.reserve is None or pools.reserve_used > _CAPTURE_RESERVE // 2):
             # A capture can make no reserve, so that there must be much left for the next ones. Graphs keep the old one.
@@ -406,7 +406,7 @@ class CudaDevice:
         """
         loaded = self.prepare(kernel, launch)
         plan = kernel.plan
-        takes_turns = plan is not None and (plan.starts_next or plan.beside)
+        takes_turns = plan is not None and (plan.starts_next or plan.co_resident)
 
         def divide() -> None:
             if launch.shares_sms is not loaded.shares_sms:
@@ -536,7 +536,7 @@ class CudaDevice:
         key = (id(loaded), launch.threads, launch.shared_bytes, launch.cluster)
         resident = self._resident.get(key)
         if resident is None:
-            alone = launch_config(replace(launch, cooperative=False, beside=False, early=False), 0)
+            alone = launch_config(replace(launch, cooperative=False, co_resident=False, early=False), 0)
             resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, alone))
             self._resident[key] = resident
         if resident < 1:
@@ -682,7 +682,7 @@ class _Release:
 
 
 class _SemaphorePools:
-    """Counters by (stream, thread, capture, beside), and the reserve that captures take theirs from."""
+    """Counters by (stream, thread, capture, co_resident), and the reserve that captures take theirs from."""
 
     def __init__(self) -> None:
         self.by_stream: dict[tuple[int, int, int, bool], Allocation] = {}

@@ -351,7 +351,7 @@ class _Kernel:
 
     def __init__(self, device: GraphDevice, command: KernelCommand) -> None:
         # When a node starts is said by its edges.
-        self.launch: Launch = replace(command.launch, beside=False, early=False, shares_sms=False)
+        self.launch: Launch = replace(command.launch, co_resident=False, early=False, shares_sms=False)
         self.loaded: LoadedKernel = device.prepare(command.kernel, self.launch)
         self.cells: ArgumentCells = ArgumentLayout.of(command.kernel).make_cells()
         self.cells.write(command.arguments)

@@ -59,7 +59,7 @@ def describe_launch(launch: Launch) -> str:
     if launch.cluster is not None:
         text += f", cluster {launch.cluster}"
     text += ", cooperative" if launch.cooperative else ""
-    text += ", beside the kernel before" if launch.beside else ""
+    text += ", beside the kernel before" if launch.co_resident else ""
     return f"{text}, early" if launch.early else text
 
 
@@ -72,7 +72,7 @@ def differ_in_grid_alone(a: Launch, b: Launch) -> bool:
         and b.cluster is None
         and not a.cooperative
         and not b.cooperative
-        and a.beside is b.beside
+        and a.co_resident is b.co_resident
         and a.early is b.early
         and a.shares_sms is b.shares_sms
     )
@@ -121,7 +121,7 @@ def _attribute_values(launch: Launch, make_value: Callable[[], Any]) -> Iterator
         value = make_value()
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
         yield "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", value
-    if launch.beside or launch.early:
+    if launch.co_resident or launch.early:
         value = make_value()
         value.programmaticStreamSerializationAllowed = 1
         yield "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", value

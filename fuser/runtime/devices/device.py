@@ -88,10 +88,10 @@ class Device(Protocol):
         """Write `pattern` (1, 2, 4, 8 or 16 bytes) `count` times."""
         ...
 
-    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+    def semaphores(self, count: int, stream: int, *, co_resident: bool = False) -> int:
         """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams.
 
-        beside   for a launch that may run while the one before it does, whosever that is: no other launches have these
+        co_resident   for a launch that may run while the one before it does, whosever that is: no other launches have these
         """
         ...
 

@@ -14,7 +14,7 @@ How a fusion is split
         their own.
     2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
         (schedule/analysis/independent_outputs.py). Their kernels do not depend on each other and run co-resident, in pairs:
-        see `starts_next` and `beside` of ir/kernel/launch_plan.py.
+        see `starts_next` and `co_resident` of ir/kernel/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler accepts all the rest.
     4.  Levels (partition_fusion.py): outputs that share no stored value are split apart; the rest is split below the

@@ -114,7 +114,7 @@ def independent_segments(fusion: Fusion, run: Fusion, size_refusals: Collection[
         if segment is None:
             return []
         is_second = len(found) % 2 == 1
-        found.append(replace(segment, starts_next=not is_second, beside=is_second))
+        found.append(replace(segment, starts_next=not is_second, co_resident=is_second))
     return found
 
 

@@ -46,7 +46,7 @@ class _Boundaries:
 
     def only_stored(self, segment: Segment) -> tuple[Tensor, ...]:
         """What a kernel makes for others alone, and they could. One that runs beside another stays."""
-        if not segment.has_kernel or segment.starts_next or segment.beside:
+        if not segment.has_kernel or segment.starts_next or segment.co_resident:
             return ()
         made = self._inputs(segment)
         stored = [t for t in segment.fusion.output_tensors if t in self.known.values() and t not in self.shown]
@@ -86,7 +86,7 @@ class _Boundaries:
             new = accepted_segment(*extract_part(self.fusion, wanted, made), self.unfit)
             if new is None:
                 return None
-            changed[n] = replace(new, starts_next=segments[n].starts_next, beside=segments[n].beside)
+            changed[n] = replace(new, starts_next=segments[n].starts_next, co_resident=segments[n].co_resident)
         return changed if outputs else [s for n, s in enumerate(changed) if n != k]
 
     def _inputs(self, segment: Segment) -> frozenset[Tensor]:

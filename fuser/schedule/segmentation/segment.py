@@ -31,7 +31,7 @@ class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
-    `starts_next`, `beside`: see `LaunchPlan`. `follows_kernel`: the segment before it has a kernel as well.
+    `starts_next`, `co_resident`: see `LaunchPlan`. `follows_kernel`: the segment before it has a kernel as well.
     `excluded_schedulers`: schedulers that are not asked about the sizes at hand, they were.
     """
 
@@ -40,7 +40,7 @@ class Segment:
     refusals: tuple[tuple[SchedulerType, str], ...]
     extent_inputs: tuple[Symbol, ...] = ()
     starts_next: bool = False
-    beside: bool = False
+    co_resident: bool = False
     follows_kernel: bool = False
     excluded_schedulers: frozenset[SchedulerType] = frozenset()
 

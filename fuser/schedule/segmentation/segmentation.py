@@ -152,7 +152,9 @@ def _split(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segme
     if len(set(stored)) < len(stored):
         # A run stores what a part behind it stores as well, and others may have read by then.
         return in_order
-    return min(segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.beside for s in found)))
+    return min(
+        segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.co_resident for s in found))
+    )
 
 
 def _remaining(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:

@@ -75,7 +75,7 @@ def test_launches_side_by_side_stay_so(make_kernel: Any) -> None:
     """Two pairs on two streams, each without anything between its launches."""
     kernel = make_kernel()
     first = replace(kernel, plan=replace(kernel.plan, starts_next=True))
-    second = replace(kernel, plan=replace(kernel.plan, beside=True))
+    second = replace(kernel, plan=replace(kernel.plan, co_resident=True))
     names = "abcd"
     instructions: list[Instruction] = []
     for name, which in zip(names, (first, second, first, second), strict=True):

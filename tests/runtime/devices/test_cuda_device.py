@@ -161,14 +161,14 @@ Semaphores = Callable[..., int]
 
 @pytest.fixture(params=["a launch by itself", "a bound call"])
 def semaphores(request: pytest.FixtureRequest, device: CudaDevice) -> Semaphores:
-    """`semaphores(count, stream, beside=False)`, as both ask for them."""
+    """`semaphores(count, stream, co_resident=False)`, as both ask for them."""
     if request.param == "a launch by itself":
         return device.semaphores
-    lookups = {beside: device.semaphore_lookup(beside=beside) for beside in (False, True)}
+    lookups = {c: device.semaphore_lookup(co_resident=c) for c in (False, True)}
 
-    def find(count: int, stream: int, *, beside: bool = False) -> int:
+    def find(count: int, stream: int, *, co_resident: bool = False) -> int:
         driver.enter_context(device.context)
-        return lookups[beside](count, stream)
+        return lookups[co_resident](count, stream)
 
     return find
 
@@ -240,9 +240,9 @@ def test_a_launch_beside_another_has_semaphores_of_its_own(
 ) -> None:
     """The launch before it may be one of another thread, which needs more than the one that is known."""
     for fake.capture in (0, 77):
-        first, second = semaphores(3, 1), semaphores(64, 1, beside=True)
+        first, second = semaphores(3, 1), semaphores(64, 1, co_resident=True)
         between = semaphores(4000, 1)
-        assert semaphores(64, 1, beside=True) == second
+        assert semaphores(64, 1, co_resident=True) == second
         for address, count in ((first, 3), (between, 4000)):
             assert second not in range(address, address + 4 * count)
             assert address not in range(second, second + 4 * 64)

@@ -191,7 +191,7 @@ def test_attributes(fake: FakeDriver, device: CudaDevice) -> None:
     launches = [
         Launch((4, 1, 1), (128, 1, 1), cooperative=True),
         Launch((4, 1, 1), (128, 1, 1), cluster=(2, 1, 1)),
-        Launch((4, 1, 1), (128, 1, 1), beside=True, shares_sms=True),
+        Launch((4, 1, 1), (128, 1, 1), co_resident=True, shares_sms=True),
     ]
     device.make_graph([launch_of(kernel_of(), a, launch) for launch in launches], [(), (), ()])
     assert [node.attributes for node in fake.nodes] == [["COOPERATIVE"], ["CLUSTER_DIMENSION"], []]

@@ -75,7 +75,7 @@ def test_two_kernels_and_their_roles() -> None:
         program = compile_fusion(fusion, bound, device)
         kernels = [i.kernel for i in program.instructions if isinstance(i, LaunchKernel)]
         plans = [k.plan for k in kernels]
-        assert [(p.starts_next, p.beside) for p in plans if p is not None] == roles
+        assert [(p.starts_next, p.co_resident) for p in plans if p is not None] == roles
         texts = [("launch_dependents" in k.source, "griddepcontrol.wait" in k.source) for k in kernels]
         assert texts == roles
         for k in kernels:
