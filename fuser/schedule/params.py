@@ -1,4 +1,4 @@
-"""What schedulers decide: parameters, from which a schedule follows."""
+"""Parameters: the decisions of schedulers, which determine their schedules. A frozen record for each scheduler."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from fuser.records import record
 
 @record
 class Aligned:
-    """Accesses of vectors are aligned and whole."""
+    """Vector accesses are aligned, and no vector is partial."""
 
 
 @record
 class Unaligned:
-    """They begin anywhere: at multiples of the vector from where a row does. The end of the row may cut the last of them."""
+    """Vectors begin at multiples of their width from the start of a row, at any address. The last one of a row may be partial."""
 
 
 @record
 class Peeled:
-    """They begin where an argument, `at`, is aligned; those to others anywhere. Both ends of a row may cut a vector."""
+    """Vectors begin at aligned addresses of the argument `at`, in other arguments at any address. The first and the last one of a
+    row may be partial."""
 
     at: str
 
@@ -35,9 +36,9 @@ class NoOpParams:
 
 @record
 class ExprEvalParams:
-    """Nothing to choose: a thread for each element.
+    """Nothing to choose: one thread for each element.
 
-    reasons   why it came to that, in words
+    reasons   why no other scheduler was used
     """
 
     reasons: Sequence[str] = field(default=(), compare=False)
@@ -55,16 +56,16 @@ class PointwiseParams:
     block_shape       threads of x along the last loop (0: as many as it has iterations), of y along the loop before it
     unroll            vectors of a thread along the loop `unroll_loop`, all of which are loaded before the first is used
     unroll_loop       counted from the last loop, 0, of several loops
-    sequential        those of `unroll` follow one another, each loaded and stored by itself: what they share is computed before
-    grid_axes         axes of the grid that blocks are counted along, at most: one where y and z cannot count so many
-    access            where the accesses of vectors begin; a row is the last loop's dims
-    extent_ranges     (input, dim, low, high): extents with which a thread's elements lie in two rows at most
-    extent_multiples  (input, dim, divisor): extents that are multiples, so that no vector is cut
-    tile_dims         dims of `order` behind all loops, of few elements: a thread takes all of these, a tile
-    tile_contiguous   arguments in which the last loop is next to the tile in memory: vectors go along both
-    tile_vector_dims  (argument, dims): how many of the tile's fastest dims a vector goes along, where these are not all
-    whole_inputs      inputs that a thread reads whole, once: slices and pads of them select from its registers
-    reasons           why, in words
+    sequential        the vectors of `unroll` are loaded and stored one after the other; shared values are computed before
+    grid_axes         the number of grid axes at most: 1 if there are more blocks than y and z can have
+    access            where vectors begin in a row, the dims of the last loop
+    extent_ranges     (input, dim, low, high): extents for which the elements of a thread are in at most two rows
+    extent_multiples  (input, dim, divisor): extents that must be multiples, so that no vector is partial
+    tile_dims         number of last dims of `order` that are an inner tile: each thread has all of their elements
+    tile_contiguous   arguments in which the last loop is next to the tile in memory: vectors are along both
+    tile_vector_dims  (argument, dims): how many of the tile's fastest dims a vector is along, if not all
+    whole_inputs      inputs that a thread loads as a whole, once: slices and pads of them select from its registers
+    reasons           why, in sentences
     """
 
     order: tuple[int, ...]
@@ -88,20 +89,20 @@ class PointwiseParams:
 
 @record
 class TransposeParams:
-    """Tiles of a kernel whose arguments lie along two different runs of dims, M and N; pairs are (along M, along N).
+    """Tiles of a kernel whose arguments have two different groups of fastest dims, M and N; pairs are (along M, along N).
 
     order           dims of the reference output: others, those of M, those of N; dims of one element last
     merged_dims     how many dims of `order` are merged into each loop: others, M, N
     tile            elements of a tile
     vectors         consecutive elements of a thread
-    tile_threads    threads that are neighbours along a run
+    tile_threads    adjacent threads along M, N
     vector_widths   elements of one access, for arguments where that is more than one
-    via_shared      arguments that lie along M: they pass through shared memory
+    via_shared      arguments that are contiguous along M: they are staged in shared memory
     block_threads   threads of a block
-    grid_axes       axes of the grid that blocks are counted along, at most: one where y and z cannot count so many
-    block_order     M, 0, and N, 1, in the order in which blocks are counted, slowest first
-    access          where the accesses along N begin
-    reasons         why, in words
+    grid_axes       the number of grid axes at most: 1 if there are more blocks than y and z can have
+    block_order     M, 0, and N, 1, in the order of block indices, slowest first
+    access          where vectors along N begin
+    reasons         why, in sentences
     """
 
     order: tuple[int, ...]
@@ -123,24 +124,23 @@ class ReductionParams:
     """Loops of a reduction.
 
     order          dims of the reference, slowest first
-    inner          the fastest dim is reduced: threads of x walk along it
+    inner          the fastest dim is reduced: threads of x are along it
     block_reduce   threads along the reduced axes (x if inner, else y)
     block_iterate  threads along the kept axes (y if inner, else x)
     vector         consecutive elements of a thread along the fastest dim
     vectorized     arguments that are contiguous along them: one access each
     grid_reduce    blocks that share one reduction (1: none)
     unroll         accesses of a thread along the reduced axes that are issued before the first is used
-    block_outer    threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of
-                   their own; 0: all reduced dims are one axis
-    unroll_outer   the same along that axis; of the two one is 1
-    run_dims       with `block_outer`: how many of the fastest reduced dims threads of x walk along, as those are
-                   neighbours in memory; 0: all up to the first kept one
-    grid_along     with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the
-                   runs
-    access         where these begin
-    cluster        blocks that share a reduction are a cluster, and join their parts through shared memory
-    streaming      what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    reasons        why, in words; no part of what is compared
+    block_outer    threads of y along the reduced dims that are not contiguous with the fastest one, as an axis of their own; 0: all
+                   reduced dims are one axis
+    unroll_outer   as unroll, along that axis; one of the two is 1
+    run_dims       with `block_outer`: how many of the fastest reduced dims are contiguous, and threads of x are along them; 0:
+                   all up to the first kept one
+    grid_along     with `block_outer`: blocks that share a reduction split each contiguous range, instead of sharing them out
+    access         where vectors begin
+    cluster        blocks that share a reduction are a cluster, and combine results through distributed shared memory
+    streaming      inputs are read evict-first: they are read once, and exceed the L2 cache
+    reasons        why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -168,10 +168,10 @@ class ReductionParams:
 
 @record
 class BlockGroups:
-    """Groups of blocks that meet in device memory; all of them are there at once.
+    """Block groups: blocks that share a row exchange results through device memory; all are resident.
 
-    count      of groups; each loads the next row while it works on one
-    resident   blocks that an SM must hold
+    count      number of groups; each prefetches its next row
+    resident   blocks that must fit on an SM
     """
 
     count: int
@@ -187,20 +187,19 @@ class InnerPersistentParams:
     rows             rows of a block (threads of y)
     batch            accesses of a thread along the row
     cluster          blocks that share a row
-    groups           where those of a row are no cluster: they meet in device memory, and go over the rows; else a row each
-    inputs_only      whether costly values are computed again, too, and only the row tensors kept
-    one_pass         whether maximum and sum of exponentials come from one pass and one exchange
-    resident         blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves
-                     room for
-    in_shared        row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
-    funnel_shifted   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses
-                     at any address
-    load_all_first            whether all inputs along a row are read before the first exchange, those of later stages too
+    groups           if these blocks are no cluster: block groups, which loop over the rows; None: each block or cluster has its
+                     own rows
+    inputs_only      only the row tensors are kept, and costly values are recomputed, too
+    one_pass         maximum and sum of exponentials come from one pass and one exchange
+    resident         blocks that must fit on an SM, which limits registers; 0: no such limit
+    in_shared        row tensors in shared memory, filled by asynchronous copies; empty: all are in registers
+    funnel_shifted   those of them that have another misalignment than the vectors: loaded into registers at any address first
+    load_all_first   all inputs along a row are loaded before the first exchange, also those that only later stages read
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
-    extent_ranges           (input, dim, low, high): extents for which the row fits
-    access           where these begin
-    reasons          why, in words; no part of the kernel's key
+    extent_ranges    (input, dim, low, high): extents for which the row fits
+    access           where vectors begin
+    reasons          why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -224,14 +223,14 @@ class InnerPersistentParams:
 
 @record
 class OuterPersistentParams:
-    """Columns whose rows are read once, or twice by blocks that stay.
+    """Columns whose rows are read once, or twice by resident blocks.
 
-    reduction          the loops. `grid_reduce` blocks share the rows of some columns: they wait for one another between stages
-                       and go over their rows once more. One, or a cluster, has all rows of its columns in registers, `unroll`
-                       accesses of a thread
+    reduction          the loops. `grid_reduce` blocks share the rows of some columns: they wait for each other between stages
+                       and loop over their rows again. A single block, or a cluster, has all rows of its columns in registers,
+                       `unroll` accesses per thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
-    extent_ranges             (input, dim, low, high): extents for which the rows fit in registers
-    reasons            why, in words; no part of what is compared
+    extent_ranges      (input, dim, low, high): extents for which the rows fit in registers
+    reasons            why, in sentences; not compared
     """
 
     reduction: ReductionParams
@@ -242,12 +241,12 @@ class OuterPersistentParams:
 
 @record
 class ChainedParams:
-    """Reductions of rows, and of what they leave.
+    """Reductions of rows, and of their results.
 
-    rows      the loops of the rows
-    blocks    that go over all of them; 0: as many as the loops of the rows have
-    extent_ranges    (input, dim, low, high) of an extent that the blocks' number follows from
-    reasons   why, in words; no part of what is compared
+    rows             the loops of the rows
+    blocks           blocks that loop over all rows; 0: as many as the loops of the rows have
+    extent_ranges    (input, dim, low, high) of an extent that determines the number of blocks
+    reasons          why, in sentences; not compared
     """
 
     rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
@@ -258,9 +257,9 @@ class ChainedParams:
 
 @record
 class ThreadReductionParams:
-    """Loops over what is kept, as of a pointwise kernel, whose tile is all that is reduced: a thread takes it whole.
+    """The loops of a pointwise kernel over the kept dims; the inner tile is all elements of a reduction.
 
-    reasons   why, in words; no part of what is compared
+    reasons   why, in sentences; not compared
     """
 
     loops: PointwiseParams
@@ -272,17 +271,17 @@ class ScanParams:
     """Loops of a scan.
 
     order           dims of the reference, slowest first
-    inner           the fastest dim is scanned: threads of x walk along it
+    inner           the fastest dim is scanned: threads of x are along it
     block_scan      threads along the scanned dim (x if inner, else y)
     block_iterate   threads along the kept dims (y if inner, else x)
-    batch           accesses of a thread along the scanned dim that it holds in registers at once
+    batch           accesses of a thread along the scanned dim, all in registers at once
     vector          consecutive elements of a thread along the fastest dim
     vectorized      arguments that are contiguous along them: one access each
-    access          where these begin
+    access          where vectors begin
     cluster         blocks that share a row
-    ahead           what a step needs is loaded while the one before it computes
-    extent_ranges          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
-    reasons         why, in words; no part of what is compared
+    prefetch        the inputs of an iteration are loaded during the one before
+    extent_ranges   (input, dim, low, high): extents for which a row takes one iteration; empty: a loop
+    reasons         why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -301,7 +300,7 @@ class ScanParams:
 
 @record
 class RowSplit:
-    """Blocks of the whole grid, which is resident, with rows of their own. They exchange sums of columns behind the last row.
+    """Resident blocks of the whole grid have rows of their own. They exchange sums of columns after the last row.
 
     per_sm   blocks that share an SM
     """
@@ -312,14 +311,14 @@ class RowSplit:
 
 @record
 class ColumnSplit:
-    """Blocks of the grid, an SM each, with some columns of all rows. They exchange statistics of rows in each iteration."""
+    """Blocks of the grid, one per SM, have some columns of all rows. They exchange statistics of rows in each iteration."""
 
     blocks: int
 
 
 @record
 class ClusterSplit:
-    """One cluster of `rows` times `columns` blocks that has all rows at once; one of the numbers is 1."""
+    """One cluster of `rows` times `columns` blocks has all rows at once; one of the numbers is 1."""
 
     rows: int
     columns: int
@@ -327,22 +326,22 @@ class ClusterSplit:
 
 @record
 class InnerOuterParams:
-    """One pass over rows that are held in registers, with sums of columns beside statistics of rows.
+    """One pass over rows in registers, with sums of columns and statistics of rows.
 
     order           dims of the reference, slowest first: those of the rows, then those along a row
     reference       a result that is reduced along the rows
     split           which blocks have which rows and columns
     across          threads of x
-    along           threads of y: with x they share a row, and afterwards the parts of some columns
+    along           threads of y: with x they share a row, and later the partial sums of some columns
     batch           accesses of a thread along the row
     vector          consecutive elements of an access
     vectorized      arguments that are contiguous along them: one access each
-    side_by_side    rows of a block at once (threads of z)
-    rows            rows that a thread has on their way at once
-    prefetch        iterations that rows are loaded before they are used; 0: in the same
-    extent_ranges          (input, dim, low, high): extents for which the row fits
-    in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
-    reasons         why, in words; no part of the kernel's key
+    rows_per_block  rows of a block at once (threads of z)
+    rows            rows that a thread loads at once
+    prefetch        number of iterations between load and use of a row
+    extent_ranges   (input, dim, low, high): extents for which the row fits
+    in_shared       row tensors in shared memory, filled by asynchronous copies; others are in registers
+    reasons         why, in sentences; not compared
     """
 
     order: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a scheduler chose, as text: Python that makes the parameters again."""
+"""Prints parameters as Python that rebuilds them."""
 
 from __future__ import annotations
 

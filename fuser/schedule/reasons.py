@@ -1,4 +1,4 @@
-"""Why parameters are what they are: told only to who asks."""
+"""The reasons for a choice of parameters, as text that is made when it is first read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import overload
 
 
 class Reasons(Sequence[str]):
-    """Why parameters are what they are, put into words when somebody reads them: what costs more than to choose them."""
+    """A sequence of sentences, computed on first access: their text takes longer to make than the parameters."""
 
     __slots__ = ("_find", "_words")
 
@@ -17,11 +17,11 @@ class Reasons(Sequence[str]):
 
     @staticmethod
     def of(words: tuple[str, ...]) -> Reasons:
-        """Those that were found before."""
+        """Reasons whose sentences are known."""
         return Reasons(lambda: words)
 
     def words(self) -> tuple[str, ...]:
-        """All of them."""
+        """The sentences."""
         if self._words is None:
             self._words = tuple(self._find())
         return self._words

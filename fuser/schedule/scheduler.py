@@ -1,4 +1,4 @@
-"""What a scheduler is asked, and answers."""
+"""The protocol of schedulers: their methods, arguments and results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fuser.schedule.params import Params, ParamsClass
 
 @record
 class Accepted:
-    """The structure of a segment suits a scheduler."""
+    """A scheduler accepts the structure of a segment."""
 
 
 @record
 class Refused:
-    """It does not, for a reason in plain words."""
+    """A scheduler refuses a segment or its sizes; the reason is a sentence for users."""
 
     reason: str
 
@@ -51,12 +51,14 @@ class SegmentInputs:
 
 
 class Scheduler(Protocol):
-    """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule.
+    """A strategy for a class of segments.
 
-    `candidates` are what tuning measures: the proposal, then others, the likeliest first; none where the sizes are refused.
-    Those behind the proposal need not be lowered, nor fit.
-
-    params    the class of what `propose` answers
+    accepts      whether the scheduler can schedule a segment; depends on its structure only
+    propose      parameters for the sizes, strides and alignment of `inputs` on a device
+    candidates   the parameters that tuning measures: the proposal, then others, the most promising first; empty if the sizes
+                 are refused. A candidate other than the proposal may fail to lower or to fit on the device
+    apply        the schedule that parameters determine
+    params       the class of the parameters
     """
 
     type: SchedulerType

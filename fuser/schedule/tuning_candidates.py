@@ -1,11 +1,10 @@
-"""Parameters near those that a scheduler proposes: what tuning measures beside the proposal.
+"""Neighbours of proposed parameters, which tuning measures as well.
 
-A neighbour differs in one choice: threads of a block, elements or accesses of a thread, rows of a block, blocks that share
-something, what is computed once or twice. What a proposal has found out about the inputs (which accesses may be wide, where
-rows are cut, for which extents a row fits) stays as it is. A choice that the blocks of a kernel rely on to be on the device at
-once stays as well.
+A neighbour differs in one choice: threads of a block, elements or accesses of a thread, rows of a block, blocks that share a
+reduction, or values that are kept or recomputed. Properties of the inputs stay: which accesses may be vectors, where rows
+are peeled, for which extents a row fits. Choices that must keep all blocks resident stay, too.
 
-Nothing is promised of a neighbour: one may not be lowered, spill, or be slower by far. Whoever takes one tries it.
+A neighbour may fail to lower, spill, or be much slower: the caller tries it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Vector accesses along rows with unaligned start addresses, and the argument whose alignment decides where vectors begin.
+"""Vector accesses along rows whose first addresses are not aligned, and the argument whose alignment decides where vectors
+begin.
 
-A row of 50257 elements, or a base that is off by one element, leaves no width above one element at which every access is
-aligned. Loads may begin at any address (three accesses of half the width, and shifts). Stores may not: vectors begin where the
-output is aligned, and only the partial vectors at the ends of a row are stored element by element (alignment peeling). Without
-outputs along the row, vectors begin where the largest input is aligned, so that its loads are whole.
+In a row of 50257 elements, or with a base address that is off by one element, no vector width makes every access aligned. A
+load may begin at any address: it takes three accesses of half the width, and funnel shifts. A store must be aligned: vectors
+begin where the output is aligned, and the elements before the first and after the last whole vector are stored one by one
+(alignment peeling). If nothing is written along the row, vectors begin where the largest input is aligned, so that its loads
+are aligned.
 """
 
 from __future__ import annotations

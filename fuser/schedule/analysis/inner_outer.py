@@ -1,4 +1,4 @@
-"""Inner and outer reductions of one iteration space: statistics of rows, and sums of columns. Which are which."""
+"""Classifies the reductions of a segment that has inner and outer ones: statistics of rows, and sums of columns."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Inner tiles: innermost dims of few elements that a thread takes whole. Interleaved, stacked, packed and repeated values.
+"""Inner tiles: the elements along innermost dims of small, constant extent, which one thread processes together. They make
+vector accesses of interleaved, stacked, packed and repeated values.
 
-Vectors along a dim of two or four elements are short, and what lacks that dim, or is cut into slices along it, is read element
-by element. Here a thread takes several indices of the next dim, and of each all elements of the innermost dims: an
-inner tile. An argument that has them is accessed as one run, one that lacks them along the next dim. An input that is
-sliced or padded along such dims of its own is read whole, once: what is taken of it are elements of a copy in
-registers. As all of these extents are constants, which part of a concatenation an element is of is known when the
-kernel is compiled.
+A vector along a dim of two or four elements is short, and an argument that lacks that dim, or is sliced along it, would be
+read element by element. Instead a thread takes several indices of the next dim and, for each of them, all elements of the
+innermost dims: an inner tile. An argument that has the innermost dims is accessed as one contiguous range, an argument that
+lacks them along the next dim. An input that is sliced or padded along such dims of its own is loaded once, as a whole; the
+slices are elements of its copy in registers. All these extents are constants, so that it is known at compile time to which
+operand of a concatenation an element belongs.
 
-    t2[n, 2] = cat(t0[n, 1], t1[n, 1])      4 indices of n a thread: vectors of 4 of t0 and t1, one of 8 of t2
+    t2[n, 2] = cat(t0[n, 1], t1[n, 1])      4 indices of n per thread: vectors of 4 of t0 and t1, one of 8 of t2
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a segment reads its inputs: at the indices of its loops, or displaced by a slice, a pad or a gather.
 
-Loops run over dims of results. A dim of an input that is only read at other indices (a row of which a slice takes half, a
-table of which a gather takes some rows) is no dim of the loops; what stands in its place is the dim of the slice.
+Loops iterate over dims of results. A dim of an input that is read only at other indices (a row of which a slice takes half,
+a table from which a gather takes some rows) has no loop; it follows the corresponding dim of the result.
 """
 
 from __future__ import annotations

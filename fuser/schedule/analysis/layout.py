@@ -1,4 +1,6 @@
-"""How the arguments of a segment lie in memory: strides along the loops' dims, dims that are one run, widths of accesses."""
+"""Memory layout of the arguments of a segment: strides along the loops' dims, dims that are contiguous together, vector
+widths.
+"""
 
 from __future__ import annotations
 

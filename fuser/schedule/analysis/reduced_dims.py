@@ -1,4 +1,6 @@
-"""The dims that the reductions of a segment reduce, and whether one loop nest fits all: for every scheduler of reductions."""
+"""The dims that the reductions of a segment reduce, and whether one loop nest serves all of them. All schedulers of
+reductions use it.
+"""
 
 from __future__ import annotations
 

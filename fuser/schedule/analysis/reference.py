@@ -1,4 +1,4 @@
-"""The reference of a segment: the tensor whose dims cover all others', on which the loops are decided."""
+"""The reference tensor of a segment, whose dims cover those of all others, and the vector width along its fastest dim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The rows of a segment whose fastest dim is reduced: what lies along them, how it is accessed, and for which lengths."""
+"""The rows of a segment whose fastest dim is reduced: extents, the arguments along a row, vector accesses, and length
+limits.
+"""
 
 from __future__ import annotations
 

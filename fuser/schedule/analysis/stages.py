@@ -1,9 +1,10 @@
-"""Stages of a segment with reductions, and what is kept on chip between them.
+"""Stages of a segment with reductions, and the values that are kept on chip between them.
 
-Reductions of a segment run over the same dims, or are *chained*: they reduce, over the other dims, what those results became.
+A *stage* is a pass over the full-size data. It ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. A full-size value that two stages need is either kept on chip or recomputed from kept
+values.
 
-A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
-reductions, or in full-size outputs. Between two stages a full-size value is either kept or computed again from kept ones.
+All reductions of a segment reduce the same dims, except *chained* ones: these reduce the results of others over other dims.
 """
 
 from __future__ import annotations

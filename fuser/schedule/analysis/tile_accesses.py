@@ -1,4 +1,6 @@
-"""Accesses of a thread that takes several inner tiles: how its tile lies in each argument, and how many indices it has."""
+"""Vector accesses of a thread that processes several inner tiles: the number of tiles, and the layout of its elements in
+each argument.
+"""
 
 from __future__ import annotations
 

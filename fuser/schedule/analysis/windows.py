@@ -1,7 +1,8 @@
-"""What the windows of slices, pads and concatenations say about loops.
+"""Restrictions of loops by the windows of slices, pads and concatenations.
 
-A pad, or an operand of a concatenation, tests the index along its dim: that should be a loop index, not the remainder of a
-division. Slices are clamped to the extents they are made of; no clamp is left if a fact says that these are large enough.
+A pad or a concatenation compares the index along its dim with its window. That index should be a loop index, not the
+remainder of a division: such a dim is not merged with others. A slice is clamped to the extent of its input; a fact that the
+input is large enough removes the clamp.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""One expr as a kernel of its own, one thread for each element of its result: what is left where no other scheduler helps.
+"""The scheduler of last resort: one expr as a kernel, one thread for each element of its result.
 
-It asks nothing of layouts, sizes or alignment, and uses none of what other schedules are made of: no copies in registers or
-shared memory, no vectors, no barriers, and nothing that threads or blocks do together. A thread that reduces or scans goes
-over all of it by itself. That any expr can be computed so is what keeps a valid program from being refused; it is slow, and
-not asked before all others have failed.
+It has no requirements on layout, sizes or alignment, and uses no caches, vectors, barriers or collectives. A thread that
+reduces or scans processes all elements serially. Any expr can be computed in this way, so that no valid program is refused.
+It is slow, and is tried only after all other schedulers have refused or failed.
 """
 
 from __future__ import annotations

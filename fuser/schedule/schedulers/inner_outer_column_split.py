@@ -1,15 +1,16 @@
-"""Backward normalisations of few or long rows: every block keeps some columns for all rows.
+"""Backward normalisations over few or long rows: each block has some columns of all rows.
 
-So sums of columns never leave their block. Statistics of rows are what its blocks exchange: through each other's shared memory,
-where they are a cluster, or through device memory, where they are the whole grid. One exchange serves all rows that the blocks
-hold at once.
+Sums of columns therefore never leave a block. Blocks exchange the statistics of rows: through distributed shared memory if
+they are a cluster, through device memory if they are the whole grid. One exchange serves all rows that a block has in
+registers.
 
-Loops, with O the dims of the rows, I those along a row, and constants C (blocks), Z (rows side by side), U (rows of a thread at
-once), v, tx, B:
+Loops, with O the dims of the rows, I those along a row, and constants C (blocks), Z (rows side by side), U (rows of a thread
+at once), v, tx, B:
 
     O/(Z*U) -> serial, Z -> block_y, I/(v*tx*B*C) = 1, C -> grid, B unrolled, U unrolled, tx -> block_x, v -> vector
 
-Copies of the rows live outside the loops over B and U, those of what all rows share outside of all loops, and so do the sums.
+Copies of rows are outside the loops over B and U; copies of inputs that are the same for all rows, and the sums, are outside
+all loops.
 """
 
 from __future__ import annotations

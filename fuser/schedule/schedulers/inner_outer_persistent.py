@@ -1,12 +1,13 @@
 """Backward normalisations: statistics of rows and sums of columns of one iteration space, in one pass over the data.
 
-One cooperative kernel of as many blocks as the device holds. Each block goes through its share of the rows; a row is read
-once, held in registers while its statistics are reduced over the block, and its results are written. Sums over the rows grow in
-registers meanwhile. At the end every block joins what its rows side by side have and leaves it in device memory, the grid
-waits, and all blocks together add up the parts, each for some columns, a thread many at a time: they come from a far cache.
+One cooperative kernel with as many blocks as are resident. Each block loops over its share of the rows: it loads a row once,
+keeps it in registers while its statistics are reduced over the block, and writes its results. Meanwhile each thread
+accumulates the sums of its columns in registers. At the end every block stores its partial sums in device memory, the grid
+synchronises, and all blocks add them up, each for some columns. A thread loads many partial sums before it adds the first,
+because each load takes the latency of L2.
 
-`inner_outer_row_split` has these loops. Few rows, and rows that no block holds, are distributed over blocks in other ways
-(`inner_outer_column_split`).
+`inner_outer_row_split` has these loops. Few rows, and rows that do not fit into a block, are distributed over blocks in
+other ways (`inner_outer_column_split`).
 """
 
 from __future__ import annotations

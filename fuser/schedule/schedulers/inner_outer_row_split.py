@@ -1,4 +1,4 @@
-"""Backward normalisations whose blocks have rows of their own: one pass over the rows, then the sums of all blocks.
+"""Backward normalisations whose blocks have rows of their own: one pass over the rows, then the sums over all blocks.
 
 Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one
 iteration), v, tx, ty, B:
@@ -7,9 +7,9 @@ iteration), v, tx, ty, B:
             tx -> block_x, v -> vector
     sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(Z*ty*P) -> serial, P unrolled, Z -> block_z, ty -> block_y
 
-Copies of the rows live outside the loop over U: the loads of all U rows are on their way before the first is used. Values
-along a row alone, such as weights, are loaded once for all rows. What stages share is computed again in each from the copies,
-because registers are what limits the rows in flight.
+Copies of rows are outside the loop over U: all U rows are loaded before the first is used. Values along a row, such as
+weights, are loaded once for all rows. Values that several stages need are recomputed from the copies in each stage, because
+the number of registers limits the number of rows in flight.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Normalisations along the fastest dim: a row is read once and held on chip until it is written.
+"""Normalisations along the fastest dim: a row is read once and kept on chip until it is written.
 
 Loops, with K the kept dims, R the reduced ones, and constants v, tx, B, ty:
 
     K/ty -> grid_x, ty -> block_y, R/(v*tx*B*C) = 1, C -> grid_y, B unrolled, tx -> block_x, v -> vector
 
-In registers, copies of the row tensors live outside the loop over B: each thread issues B loads of v elements before it uses
-the first, and holds [B][v] registers. The schedule asks for R <= v*tx*B*C, which makes the loop around C one iteration. A row
-within a warp needs no block barrier; a row too long for a block is shared by the C blocks of a cluster, which reduce through
-each other's shared memory, or by blocks of the grid, which meet in device memory. In shared memory, rows are copied there
-asynchronously, and each stage reads them again (`transforms/shared_rows.py`).
+In registers, copies of the row tensors are outside the loop over B: each thread issues B loads of v elements before it uses
+the first, and has [B][v] registers. The schedule requires R <= v*tx*B*C, which makes the loop around C one iteration. A row
+within a warp needs no block barrier. A row too long for a block is shared by the C blocks of a cluster, which reduce through
+distributed shared memory, or by a block group of the grid, which reduces through device memory. In shared memory, rows are
+copied asynchronously, and each stage reads them again (`transforms/shared_rows.py`).
 
-`cost/row_mappings.py` enumerates what fits; the mapping that should take least time is proposed.
+`cost/row_mappings.py` enumerates the mappings that fit; the one with the least estimated time is proposed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedule of rows that are held on chip, from the parameters of `inner_persistent`, which draws the loops."""
+"""The schedule of rows that are kept on chip, made from the parameters of `inner_persistent`, whose docstring has the loops."""
 
 from __future__ import annotations
 

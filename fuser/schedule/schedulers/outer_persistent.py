@@ -1,16 +1,15 @@
-"""Normalisations along the slower dims: a block holds all rows of its columns, or all blocks share the rows.
+"""Normalisations along slower dims: a block keeps all rows of its columns in registers, or all blocks share the rows.
 
-Where rows are few, as the channels of images that have them first, a block reads all rows of some columns into registers, once,
-for all stages. A thread has one or more neighbouring columns and all of their rows, or shares these with others of its block
-(`cost/register_columns.py`):
+With few rows, such as the channels of channels-first images, a block loads all rows of some columns into registers once, for
+all stages. A thread has one or more adjacent columns, and all of their rows or a share of them (`cost/register_columns.py`):
 
     K/(v*tx) -> grid_x, tx -> block_x, R/(ty*u) = 1, ty -> block_y, u unrolled, v -> vector
 
-Where rows are many, as in batch normalisation with channels last, it is one cooperative kernel of as many blocks as the device
-holds, over the loops of the reduction scheduler. A block takes a line of columns and a share of the rows: narrow, so that few
-blocks share a column and each can join what all of them found by itself. Between the stages the blocks wait for one another;
-then each goes over its rows again, from the last to the first: what it read last is still in its registers or in the second-
-level cache. What it read first is in shared memory, as far as that has room, and comes last.
+With many rows, as in channels-last batch normalisation, it is one cooperative kernel with as many blocks as are resident,
+over the loops of the reduction scheduler. A block has a narrow range of columns and a share of the rows: few blocks share a
+column, so that each can combine the partial results of all of them. Between stages the blocks wait for each other. Then each
+block reads its rows again, from the last to the first, because the last ones are still in registers or in L2. The first ones
+are kept in shared memory, as many as fit.
 """
 
 from __future__ import annotations

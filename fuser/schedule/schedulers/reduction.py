@@ -1,8 +1,8 @@
-"""Reduction segments, normalisations included: a block takes some rows (or columns) and passes over them once per stage.
+"""Reductions, and normalisations in several passes: a block has some rows (or columns) and reads them once per stage.
 
 A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
-reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass
-between stages and a row of any length fits (the loops: reduction_loops.py).
+reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results are
+kept between stages and rows may have any length (the loops: reduction_loops.py).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """The loops of a reduction that threads and blocks share, and the schedule that makes them.
 
-Loops, with K the kept dims, R the reduced ones, u accesses that a thread makes at once and p blocks that share one result (the
-last of them joins their parts):
+Loops, with K the kept dims, R the reduced ones, u accesses of a thread that are issued together and p blocks that share one
+result (the last block combines their partial results):
 
     inner (the fastest dim is reduced)   K/ty -> grid_x, ty -> block_y, p -> grid_y, R/v/p/tx/u serial, tx -> block_x, u, v
     outer (the fastest dim is kept)      K/v/tx -> grid_x, tx -> block_x, p -> grid_y, R/p/ty/u serial, ty -> block_y, u, v
     planes (reduced dims O and M on      K -> grid_x, p -> grid_y, O/p/ty serial, ty -> block_y,
     both sides of kept ones)             M/v/tx/u serial, tx -> block_x, u, v (or u of O instead of M)
 
-Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the
-loop is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its
-own.
+Copies of inputs are outside the unrolled loop over u: all loads of an iteration are issued before the first is used. The
+loop is unswitched: full iterations have no predicates. If v is along a reduced dim, each of the v elements has its own
+partial result.
 """
 
 from __future__ import annotations

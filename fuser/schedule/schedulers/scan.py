@@ -1,4 +1,4 @@
-"""Scan segments: running folds along one dim, with everything pointwise around them.
+"""Scans along one dim, with pointwise exprs around them.
 
 Loops, with K the kept dims and S the scanned one:
 
@@ -7,9 +7,9 @@ Loops, with K the kept dims and S the scanned one:
     outer (a kept dim is fastest):  K/v/tx -> grid_x, tx -> block_x, S/b/ty/c -> serial, c -> grid_y, ty -> block_y, b -> rows,
                                     v -> vector
 
-Data is read once and written once. Threads along S hold b tiles of v elements each: all of them are loaded before the first
-is used, and one collective scans them; what comes before is carried in a register. Where there are fewer rows or columns
-than the processors can work on, the blocks of a cluster share them: they exchange their totals in every step.
+Data is read once and written once. A thread has b tiles of v elements: it loads all of them before it uses the first, and
+one collective scans them; a register carries the result of earlier iterations. If there are too few rows or columns to
+occupy all SMs, the blocks of a cluster share them and exchange their totals in every iteration.
 """
 
 from __future__ import annotations

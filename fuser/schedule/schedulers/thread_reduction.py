@@ -1,18 +1,19 @@
-"""Reductions of few elements that lie apart in memory, or are read many times: a thread has all of them.
+"""Reductions of few elements that are not adjacent in memory, or are read many times: each thread reduces all elements of
+its results.
 
-A block whose threads share such a reduction would join their results for every few elements, and threads along dims between
-which reduced ones lie read some elements of every run. Here a thread takes several results, neighbours along the fastest kept
-dims, and all that they are reduced from: the inner tiles of `analysis/inner_tile.py`, over the loops of a pointwise
-kernel. Nothing is exchanged, all loads are issued before the first use, and what several stages need is read once and
-stays in registers.
+If the threads of a block shared such a reduction, they would exchange partial results every few elements, and would read
+only some elements of each contiguous range. Here a thread computes several results, adjacent along the fastest kept dims,
+and loads all elements that they are reduced from: the inner tiles of `analysis/inner_tile.py`, in the loops of a pointwise
+kernel. Nothing is exchanged, all loads are issued before the first use, and values that several stages need stay in
+registers.
 
-    t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j a thread: two vectors of 8 of t0, one of 4 of t1
-    t1[j] = sum of t0[8, j]               4 indices of j a thread: eight vectors of 4 of t0, one of 4 of t1
+    t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j per thread: two vectors of 8 of t0, one of 4 of t1
+    t1[j] = sum of t0[8, j]               4 indices of j per thread: eight vectors of 4 of t0, one of 4 of t1
 
-Where each input lacks a kept dim, as in distances of all points from all others, a thread reads even elements that follow one
-another, from the cache: memory moves the results, and the loops run as these lie.
+If each input lacks a kept dim, as in pairwise distances, a thread also reads elements that are adjacent in memory: they come
+from the cache, the results determine the traffic, and the loops are in the order of the results' memory.
 
-    t2[i, j] = sum of t0[i, 3] * t1[j, 3]   4 indices of j a thread: three vectors of 4 of t1, one of 4 of t2
+    t2[i, j] = sum of t0[i, 3] * t1[j, 3]   4 indices of j per thread: three vectors of 4 of t1, one of 4 of t2
 
     K -> grid, threads (, u), v, R        K kept, u rows of a thread, v of its indices, R reduced: each dim a loop
 """

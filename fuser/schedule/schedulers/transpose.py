@@ -1,7 +1,7 @@
-"""Segments whose arguments disagree on their fastest dim: tiles are turned in swizzled shared memory.
+"""Pointwise segments whose arguments have different fastest dims: tiles are transposed in swizzled shared memory.
 
-Let N be the run of dims that is fastest in most bytes, and M the one that is fastest in the others, the *staged* arguments. A
-block works on tiles of M x N (the loops: transpose_loops.py), of the size that should take least time
+N are the dims that are fastest in most bytes, M those that are fastest in the other arguments, which are *staged* in shared
+memory. A block processes tiles of M x N (the loops: transpose_loops.py), of the size with the least estimated time
 (cost/transpose_mappings.py).
 """
 

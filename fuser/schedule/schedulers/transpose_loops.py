@@ -1,14 +1,14 @@
-"""The loops of tiles that are turned in swizzled shared memory, and the schedule that makes them.
+"""The loops of tiles that are transposed in swizzled shared memory, and the schedule that makes them.
 
-Loops of a tile, with v elements an access and L lanes along a run (constants of each side):
+Loops of a tile, with vectors of v elements and L lanes along a contiguous dim (constants of each side):
 
     every tensor       [blocks..., m/Lv, L, v, n/Lv, L, v]
     computed along N   [blocks..., thread, further accesses, v along n]     thread from (n/Lv, m, L)
     staged along M     [blocks..., thread, further accesses, v along m]     thread from (m/Lv, n, L)
 
-A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
-memory along N and read along M; whatever is computed is computed along N, and slices, pads and gathers of inputs are read
-there. Row i of a tile holds its accesses in the order j ^ i: the lanes that read one column then meet different banks
+A staged input is loaded along M into registers and stored to shared memory in that order. A staged output is written to
+shared memory along N and read along M. All arithmetic is along N, and so are slices, pads and gathers of inputs. Row i of a
+tile stores its vectors in the order j ^ i: lanes that read one column then access different banks
 (fuser.ir.schedule.schedule.ScheduleBuilder.swizzle).
 """
 

@@ -1,10 +1,10 @@
-"""What segments store for others: nothing that these compute as well with fewer bytes.
+"""Removes tensors that segments store for others: each reader recomputes such a tensor if that moves no more bytes.
 
     [t2 = cast(t0)]  [t3 = sum(t2, rows)]  [t4 = sum(t2, columns)]      ->      [t2, t3]  [t2, t4]
 
-However a fusion was cut: a value that is cheap to compute of tensors that are there anyway, inputs or what earlier segments
-store, is computed by each segment that reads it, where that moves no more bytes than to store it and to read it again. What a
-reader reads already costs nothing. A segment that nobody needs then is none.
+A tensor is recomputed if it is cheap to compute from tensors that exist anyway (inputs, or what earlier segments store), and
+if that reads no more bytes than storing it and reading it again. Tensors that a reader reads anyway cost nothing. A segment
+without readers is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedulers in priority order: the first that accepts a segment takes it."""
+"""The schedulers in priority order: the first that accepts a segment schedules it."""
 
 from __future__ import annotations
 

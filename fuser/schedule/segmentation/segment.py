@@ -1,4 +1,4 @@
-"""A segment: a group of exprs with the scheduler that takes it. Who that is, and why the others refuse."""
+"""A segment: a group of exprs, the scheduler that accepts it, and the reasons of those that refuse it."""
 
 from __future__ import annotations
 

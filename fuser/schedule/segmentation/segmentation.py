@@ -1,8 +1,8 @@
-"""Cut a fusion into segments that one scheduler each accepts.
+"""Splits a fusion into segments, each accepted by one scheduler.
 
-The whole fusion first; else views, independent outputs and small reductions are taken off and the rest is cut
-(`partition_fusion.py`). What cannot be cut so is taken in order (`greedy_segments.py`). An expr that no scheduler
-takes is a kernel of its own, made by the last resort (`schedulers/expr_eval.py`).
+The whole fusion is tried first. Else views, independent outputs and small reductions become segments, and the rest is split
+by levels (`partition_fusion.py`). What cannot be split so is split in order (`greedy_segments.py`). An expr that no
+scheduler accepts gets a kernel of its own from the scheduler of last resort (`schedulers/expr_eval.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views that no kernel makes: of inputs, which come before all kernels, and of results, which come behind them."""
+"""Views that need no kernel: of inputs, before all kernels, and of results, after all kernels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The first steps of every schedule of inner and outer reductions: inputs are cached, values that stages keep are chosen, and
-values computed from the column sums are separated from the loop over the rows."""
+"""The first steps of every schedule of inner and outer reductions: cache inputs, choose the values that are kept between
+stages, and separate values computed from the column sums from the loop over the rows.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Rows in shared memory: the verbs that copy them there asynchronously, and have each stage read them.
+"""Rows in shared memory: scheduling primitives that copy them asynchronously and make each stage read the copy.
 
-Loops, with the names of `inner_persistent`, G blocks that go over the rows, and U accesses that are unrolled:
+Loops, with the names of `inner_persistent`, G blocks that loop over the rows, and U accesses that are unrolled:
 
     G -> grid_x, K/G serial, R/(v*tx*B*C) = 1, C -> grid_y, B/U serial, U unrolled, tx -> block_x, v -> vector
 
-Each thread copies what it reads itself: no barrier stands between copy and reads.
+Each thread reads only what it has copied: no barrier is needed between copy and reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of arguments, and accesses of several elements: the verbs that the schedules of all schedulers begin with."""
+"""Copies of arguments in registers, and vector accesses for them: the first scheduling primitives of all schedules."""
 
 from __future__ import annotations
 
