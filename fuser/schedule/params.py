@@ -15,13 +15,13 @@ class Aligned:
 
 @record
 class Unaligned:
-    """Vectors begin at multiples of their width from the start of a row, at any address. The last one of a row may be partial."""
+    """Vectors begin at multiples of their width from the start of a row, at any address. The last of a row may be partial."""
 
 
 @record
 class Peeled:
-    """Vectors begin at aligned addresses of the argument `at`, in other arguments at any address. The first and the last one of a
-    row may be partial."""
+    """Vectors begin at aligned addresses of the argument `at`, and at any address of other arguments. The first and the last one
+    of a row may be partial."""
 
     at: str
 
@@ -131,8 +131,8 @@ class ReductionParams:
     vectorized     arguments that are contiguous along them: one access each
     grid_reduce    blocks that share one reduction (1: none)
     unroll         accesses of a thread along the reduced axes that are issued before the first is used
-    block_outer    threads of y along the reduced dims that are not contiguous with the fastest one, as an axis of their own; 0: all
-                   reduced dims are one axis
+    block_outer    threads of y along the reduced dims that are not contiguous with the fastest one, as an axis of their own; 0:
+                   all reduced dims are one axis
     unroll_outer   as unroll, along that axis; one of the two is 1
     run_dims       with `block_outer`: how many of the fastest reduced dims are contiguous, and threads of x are along them; 0:
                    all up to the first kept one
