@@ -1,4 +1,6 @@
-"""What lowering knows before it makes a statement: groups under the facts, loop sharing, sizes of parallel axes, storage."""
+"""Facts and derived data of a scheduled fusion that lowering needs before the first statement: groups, shared loops, sizes
+of parallel axes, storage.
+"""
 
 from __future__ import annotations
 

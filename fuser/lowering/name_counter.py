@@ -1,4 +1,4 @@
-"""Numbers that make names of temporaries unique: one source for all passes that make some."""
+"""Numbers that make the names of temporaries unique, for all passes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The parallel axes of a kernel: where a thread and a block stand, and names that are still free. Part of the pass
-expand_collectives."""
+"""The parallel axes of a kernel: the position of a thread and a block, and unique names of symbols. Part of the pass
+expand_collectives.
+"""
 
 from __future__ import annotations
 

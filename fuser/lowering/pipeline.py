@@ -1,4 +1,4 @@
-"""The order of lowering: scheduled fusion and facts in, verified kernel out."""
+"""The order of the lowering passes: from a scheduled fusion and its facts to a verified kernel."""
 
 from __future__ import annotations
 

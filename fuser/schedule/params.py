@@ -20,8 +20,8 @@ class Unaligned:
 
 @record
 class Peeled:
-    """Vectors begin at aligned addresses of the argument `at`, and at any address of other arguments. The first and the last one
-    of a row may be partial."""
+    """Vectors begin at aligned addresses of the argument `at`, and at any address of other arguments. The first and the last
+    one of a row may be partial."""
 
     at: str
 

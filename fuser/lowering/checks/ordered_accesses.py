@@ -1,4 +1,4 @@
-"""Checks of lowering about the order of accesses: barriers in a block, waits for copies, waits of the grid (`invariants`)."""
+"""Checks of the order of accesses: block barriers, waits for asynchronous copies, grid barriers (invariants.py lists them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a lowering pass, and what a check found wrong with it (`invariants`)."""
+"""The result of a lowering pass, and the findings of a check about it (invariants.py)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""Reduce-scatter in a block: all its threads join the parts of several results. Part of the pass expand_collectives.
+"""Reduce-scatter in a block: several results at once, each thread combining a share of the partial results of one of them.
+Part of the pass expand_collectives.
 
-A block of T threads has P parts of each of E results for each of L lanes. Each thread takes one result of one lane, and joins
-P * E * L / T of its parts. The groups of threads store what they found to shared memory, and one thread of each result
-and lane, its owner, joins that: two short chains in place of one of P parts that T - E * L threads would watch.
+A block of T threads has P partial results of each of E results for each of L lanes. Each thread combines P * E * L / T
+partial results of one result of one lane. Groups of threads store what they have combined to shared memory, and for each
+result and lane one thread, its owner, combines that: two short dependent chains instead of one of length P, during which T -
+E * L threads would be idle.
 
     group g of G = T / (E * L):  found[e, g, lane] = parts g, g + G, ...   (or g * P / G, ... for parts in order)
     group 0:                     result[e, lane] = found[e, 0, lane] ... found[e, G - 1, lane]
 
-The order of additions is fixed, so that results repeat.
+The order of additions is fixed, so that results are reproducible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reductions over the threads of a block. Part of the pass expand_collectives.
 
-Threads that are an aligned part of a warp meet by butterflies alone. Whole warps leave what they have in one shared slot each,
-and every thread joins the slots. Other threads leave theirs in shared memory one by one: each element is joined by one thread,
-or by groups of threads where there are enough (`block_reduce_scatter`), and read by all.
+Threads that are an aligned part of a warp use butterfly shuffles alone. Whole warps store one partial result each in shared
+memory, and every thread combines them. Other threads store theirs one by one: each element is combined by one thread, or by
+groups of threads if there are enough (`block_reduce_scatter`), and read by all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Reductions across the blocks of a block group of the grid, all of which continue with the result.
 
 Before: every thread of a block of whole warps holds its own partials of Reduces over all threads and over a grid axis
-After:  the warps of a block store theirs to shared memory, and its first warp joins them, a lane for each. It publishes what
-        the block has: one lane stores it into the block's place in a workspace, fences, and increments the group's counter.
-        Once the counter has reached what all blocks of the group make it, the warp reads the places, a lane for each, joins
-        them by `warp_all_reduce`, so that results repeat, and stores the result to shared memory for the other warps.
+After:  the warps of a block store their partials to shared memory, and its first warp combines them, one lane per warp. It
+        publishes the result: one lane stores it into the block's slot of a workspace, fences, and increments the group's
+        counter. When all blocks of the group have incremented it, the warp reads the slots, one lane per slot, combines them
+        by `warp_all_reduce`, so that results are reproducible, and stores the result to shared memory for the other warps.
 
-Every execution has places of its own, and the counter only grows: nothing is used again while a block may still read it. At
-the end of the kernel each block increments one of its group's counters once more, and the last one resets all of them.
+Every execution has its own slots, and the counter only grows: no slot is overwritten while a block may still read it. At the
+end of the kernel each block increments one of its group's counters once more, and the last one resets all of them.
 """
 
 from __future__ import annotations

@@ -3,19 +3,19 @@
 Before: every thread of a block (or lane of a warp) holds its block's (warp's) value of a Reduce with cluster axes
 After:  one lane per block of the cluster stores that value into a slot of that block's shared memory; after a cluster barrier
         each warp reads the slots of its own block, one lane per slot, and combines them by butterfly shuffles, so results
-        repeat. If there are few enough values, each warp sends its own partial, without a block reduction first. If a block
-        reduces several values and neighbouring threads hold those of a row, these threads read and combine them in the same
-        way; else each thread combines the slots in order of rank.
+        are reproducible. If there are few enough values, each warp sends its own partial, without a block reduction first. If
+        a block reduces several values and neighbouring threads have those of a row, these threads read and combine them in the
+        same way; else each thread combines the slots in order of rank.
 
 If the exchange executes only once in a kernel and sends values of warps, signalled stores replace the cluster barrier: each
 store adds its bytes to a counter of the receiver (st.async and an mbarrier), and a block continues as soon as its own bytes
-are complete. So blocks wait for values and not for threads. Values of whole blocks are not signalled: threads that poll for
-values delay those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200).
+are complete: blocks wait for values, not for threads. Values of whole blocks are not signalled: threads that poll for values
+delay those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200).
 
-A block may store into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
-their first store into another, after the loads of the row. Nobody stores into a block after the barrier that follows the
-stores, so a block may end as soon as it is done. Slots never share bytes with other buffers (`allocate_shared`): a peer may
-be ahead.
+A block may store into another one only if that one is running: all blocks arrive at the start of the kernel, and wait right
+before their first store into another block, after the loads of the row. No block stores into another one after the barrier
+that follows the stores, so that a block may exit when it has finished. Slots never share bytes with other buffers
+(`allocate_shared`), because another block may be ahead.
 """
 
 from __future__ import annotations

@@ -3,23 +3,23 @@
 Before: Reduce(t3_partial, add, block=(block_x), grid=())
 After:  butterflies inside a warp; one shared slot per warp, read by every thread; across blocks one partial per block in a
         workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
-        Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
-        A GridBarrier is one counter that every block adds to and waits for; the last block to leave sets it back.
+        Reductions over the same blocks share the semaphore, so that one last block has all their results.
+        A GridBarrier is one counter that every block increments and waits for; the last block to leave resets it.
 
-Here is the walk over the body; each scope of a collective has a file:
+This file walks over the body; each scope of a collective has a file:
 
     fuse_collectives          which reductions are expanded together
     warp_all_reduce           lanes of a warp
     expand_block              threads of a block
     expand_cluster            blocks of a cluster
     expand_block_group        blocks of a block group of the grid, all of which continue with the result
-    expand_grid               blocks of the grid that end in a last block, or all wait
-    flagged_partials          flagged stores to the last block by number
-    expand_grid_barrier       all blocks, with nothing to reduce
+    expand_grid               blocks of the grid; the last block to arrive continues, or all blocks wait
+    expand_flagged            flagged stores to the last block by number
+    expand_grid_barrier       a barrier of all blocks
     expand_scan, expand_scan_cluster
 
-Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
-barriers of the grid protocol, which order fences and not shared accesses, are written here.
+Placed before allocate_shared and insert_syncs, which treat scratch memory like any other shared buffer. Only the barriers of
+protocols between blocks, which order fences and not shared accesses, are inserted here.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Reductions over the grid by flagged stores: single results that all blocks send to the last one. Part of expand_collectives.
+"""Reductions over the grid by flagged stores: single results that all blocks send to the last one. Part of
+expand_collectives.
 
-Before: a Reduce over the grid whose result one block goes on with, of one value or a few for each block
+Before: a Reduce over the grid, of one or a few values per block, whose result one block needs
 After:  one thread of every block stores the partial results with a flag: pairs of words, the bits and the flag, as in the LL
         protocol of NCCL (`Post`). The last block by number stores nothing: its threads wait for the flags of the others, all at
-        once, join the values in block order, so that results repeat, and clear the flags.
+        once, combine the values in block order, so that results are reproducible, and clear the flags.
 
-That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
-to a counter, a barrier and reads of the partials follow one another: 2300 cycles, against 1000 here (H200). A block that waits
-needs the others to be resident at the same time: only one block waits, or those of one cluster.
+That takes the time of one store and one read, 1000 cycles. If the block that arrives last continues (`expand_grid`), a
+fence, the addition to a counter, a barrier and reads of the partial results depend on each other: 2300 cycles (H200). A
+block that waits needs the others to become resident: therefore only one block waits, or those of one cluster.
 """
 
 from __future__ import annotations

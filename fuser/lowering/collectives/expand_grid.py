@@ -1,10 +1,10 @@
 """Reductions over blocks of the grid, through device memory. Part of the pass expand_collectives.
 
-Every block leaves its partials in a workspace (`grid_partials`) and counts up a semaphore. The block that arrives last finishes
-all reductions of that semaphore, or, where the results are read by all, every block waits for all and finishes them itself.
-Partials are joined in block order, so that results repeat.
+Every block stores its partial results in a workspace (`grid_partials`) and increments a semaphore. The block that arrives
+last finishes all reductions of that semaphore. If all blocks need the results, every block waits for all others and finishes
+the reductions itself. Partial results are combined in block order, so that results are reproducible.
 
-Publication: every writer stores and fences, and (after a barrier, where several threads wrote) one thread adds to the
+Publication: every writer stores and fences, and (after a barrier, if several threads wrote) one thread adds to the
 semaphore. That addition, or the wait for all of them, acquires what is read after the block barrier that follows it.
 """
 

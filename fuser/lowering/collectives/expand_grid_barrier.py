@@ -1,8 +1,9 @@
 """The barrier of the whole grid. Part of the pass expand_collectives.
 
 Before: GridBarrier(slot, slots)
-After:  one counter that every block adds to and waits for. It only grows: barrier number `slot` waits until all blocks have
-        come as often as that. At the end of the kernel each block adds one more, and the last one sets it back.
+After:  one counter that every block increments and waits for. The counter only grows: barrier number `slot` waits until every
+        block has incremented it that many times. At the end of the kernel each block increments it once more, and the last one
+        resets it to zero.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A `Scan` over the blocks of a cluster: what each block scans by itself, and the exchange of their totals.
+"""A `Scan` over the blocks of a cluster: each block scans its own elements, then the blocks exchange their totals.
 
 Before: t1: scan add (t1_scan, carry t1_carry) over (grid_y, block_x)
-After:  the block finds what comes before each of its runs, carrying nothing in, and its total, which a thread for each block of
-        the cluster stores into a slot of its own there; every thread waits for all of them, where that is counted once, or else
-        at one barrier of the cluster, and folds the slots in order of rank. What earlier blocks have together, with what is
-        carried in, comes before each run, and is folded into its elements together with what the block has before it.
+After:  the block finds the prefix of each of its runs, without a carry, and its total. One thread per block of the cluster
+        stores the total into a slot of that block. Every thread waits for all totals (for bytes, if the exchange executes once;
+        else at a cluster barrier) and folds the slots in order of rank. The totals of earlier blocks and the carry are folded
+        into the elements of each run together with the prefix in the block.
 
-Steps of a row take turns with two sets of slots, as reductions do (`expand_cluster`).
+Iterations of a loop along a row alternate between two sets of slots, as reductions do (`expand_cluster`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Fuse collectives: which reductions of a body are expanded together, and where. Part of the pass expand_collectives.
+"""Finds the reductions of a body that are expanded together, and where. Part of the pass expand_collectives.
 
-Reductions over the same blocks share a semaphore, and neighbours over the same threads the barriers of their exchange.
+Reductions over the same blocks share a semaphore; adjacent reductions over the same threads share the barriers of their
+exchange.
 """
 
 from __future__ import annotations

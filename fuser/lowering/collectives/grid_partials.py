@@ -1,4 +1,4 @@
-"""Workspaces in global memory for the partial results of blocks, of reductions over the grid. Part of expand_collectives."""
+"""Workspaces in device memory for the partial results of blocks, in reductions over the grid. Part of expand_collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How threads of a block that scan together lie in its warps: rows of lanes, neighbours along the scanned dim in one warp."""
+"""How the threads of a block that share a scan are arranged in warps: rows of lanes, with neighbours along the scanned dim
+in one warp.
+"""
 
 from __future__ import annotations
 

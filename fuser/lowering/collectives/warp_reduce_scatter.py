@@ -1,8 +1,8 @@
 """Reduce-scatter over the lanes of a warp: of many sums, each lane ends up with one. Part of the pass expand_collectives.
 
-An all-reduce takes five steps for each value, and all lanes end with all values. Here the lanes of a pair send each other half
-of their values, and join the other half: n values take n shuffles in place of 5 n. What is left goes on as one value by
-`warp_all_reduce`.
+An all-reduce takes five steps for each value, and all lanes end with all values. Here the lanes of a pair send each other
+half of their values, and combine the other half: n values take n shuffles instead of 5 n. The remaining steps are those of
+`warp_all_reduce` for one value.
 
     lane l of 32 has elements 0 .. n - 1          n a power of two up to 32, elements that are missing are identities
     16 apart   lanes below 16 keep elements 0 .. n/2 - 1, the others n/2 .. n - 1; and so on with half of them, 8 apart

@@ -1,8 +1,8 @@
-"""What one thread does to join values of a reduction to those it has. Part of the pass expand_collectives.
+"""Combines partial results within one thread. Part of the pass expand_collectives.
 
-A reduction has one or several partials (`ir/kernel/kernel.py::Reduce`), each an array of elements; `combine` says how
-those of two threads become those that both have together. Every protocol, within a warp or across the grid, ends in
-these joins.
+A reduction has one or several partials (`ir/kernel/kernel.py::Reduce`), each an array of elements; `combine` is the
+operation that makes the partials of two threads those of both. Every protocol, within a warp or across the grid, ends in
+this operation.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The largest of some values and the sum of exp(value - largest): adding a group of values, joining partial results.
+"""The maximum of some values and the sum of exp(value - maximum): adding a group of values, combining partial results.
 
-A partial is a pair of register arrays (largest, total). A total counts the largest element as 1 whatever its size, so that
-nothing overflows; where the largest grows, the total is scaled by exp(old - new). Values of -infinity add nothing, not even
-where there are no others: only the complete total of such a row is nan, as exp(-inf - -inf) is. A nan or +infinity among the
-values makes the total nan at once.
+A partial is a pair of register arrays (largest, total). In a total the largest element always counts as 1, so that nothing
+overflows; when the largest grows, the total is scaled by exp(old - new). Values of -infinity add nothing, even if there are
+no others: only the complete total of such a row is nan, as exp(-inf - -inf) is. A nan or +infinity among the values makes
+the total nan at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Statistics of the values of one thread, from sums of differences: from its first value, then from about their mean.
+"""Statistics of the values of one thread, from sums of differences: first from its first value, then from approximately
+their mean.
 
-A partial is a triple of register arrays (mean, m2, count), as in welford.py. While a thread adds up values one by one, its
-partials are the sums of the differences from the first value and of their squares: nothing but the additions waits for the
-value before, and a large common part of all values costs no digits. The first value lies within the data: the squares are
-larger than those of the differences from the mean by no more than a factor of the number of values. So where all values can
-be visited again, they are only added up at first, and squares are of differences from what is then known of the mean.
+A partial is a triple of register arrays (mean, m2, count), as in welford.py. While a thread accumulates values, its partials
+are the sums of the differences from the first value and of their squares: only additions depend on the value before, and a
+large common offset of all values loses no digits. The first value is one of the data, so that the squares exceed those of
+the differences from the mean at most by a factor of the number of values. If all values can be visited twice, the first
+visit only adds them up, and the second takes squares of differences from the approximate mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Index of a group of iteration domains, found by walking the graph from the loops at hand."""
+"""The index of a group of iteration domains, found by walking the graph from the current loops."""
 
 from __future__ import annotations
 

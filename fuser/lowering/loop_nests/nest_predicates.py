@@ -1,7 +1,7 @@
-"""Offsets and predicates of loop nests: where a tensor's element lies, and which tests a statement stands under.
+"""Offsets and predicates of loop nests: the offset of a tensor's element, and the predicates of a statement.
 
-A thread runs past an extent only through a split that does not divide or a padded parallel axis; each such edge is a test,
-dropped where ranges prove it. Whatever is decided here is claimed for FUSER_VERIFY=proofs.
+A thread exceeds an extent only through a split that does not divide or a padded parallel axis. Each such edge gives a
+predicate, which is dropped if ranges prove it. Every decision is logged for FUSER_VERIFY=proofs.
 """
 
 from __future__ import annotations

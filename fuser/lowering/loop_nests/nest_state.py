@@ -1,7 +1,7 @@
-"""What is known while loop nests are built: storage and partials so far, waits for other blocks, grid reductions.
+"""The state of the construction of loop nests: storage and partials so far, waits for other blocks, grid reductions.
 
-Bottom of the classes that make up `NestBuilder` (`build_loop_nests.py`), each a layer over the one before: state,
-predicates, values, storage, vectors, statements.
+The base class of the chain of classes that is `NestBuilder` (`build_loop_nests.py`): state, predicates, values, storage,
+vectors, statements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Statements in loop nests: the element of an expr, stored, folded into a scan or added to the partials of a reduction."""
+"""The statements inside loop nests: an element of an expr is stored, folded into a scan or added to the partials of a
+reduction.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Storage in loop nests: registers and buffers of intermediates, partials of reductions, and what stands around their loops.
+"""Storage in loop nests: registers and buffers of intermediates, partials of reductions, and the statements before and after
+their loops.
 
-Before the loop in which a tensor is computed stand its buffer, its partials and their identities; after it the collective
-that joins the partials of threads and blocks, and the copy of the result to where the tensor lives.
+Before the loop in which a tensor is computed: its buffer, its partials and their identities. After it: the collective that
+combines the partials of threads and blocks, and the copy of the result to the tensor's buffer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Values in loop nests: what an expr computes at the loops at hand, and its reads of arguments and intermediates.
+"""Values in loop nests: the value of an expr at the current loops, and its reads of arguments and intermediates.
 
-A read says here whether it crosses threads or blocks: which memory the tensor must live in, and whether the kernel waits.
+Each read finds out whether it crosses threads or blocks, which decides in which memory the tensor must be, and whether the
+kernel waits.
 """
 
 from __future__ import annotations

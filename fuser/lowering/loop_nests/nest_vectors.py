@@ -1,9 +1,9 @@
-"""Moves in loop nests whose reads are displaced (resize, gather) or wide: a copy inside a vectorized axis is one access.
+"""Displaced reads (resize, gather) and vector accesses in loop nests: a copy along a vectorized axis is one access.
 
-A wide access is made only if contiguity, the alignment of the base, the offset and every extent are known to allow it, or if
-the schedule allows misaligned accesses (`allow_misaligned`). In that case loads may be from any address, and partial vectors
-at the ends of a row are moved element by element, except those of aligned inputs, which one full-width access reads beyond
-the end of the row.
+A vector access is made only if contiguity, the alignment of the base, the offset and every extent are proved to allow it, or
+if the schedule allows misaligned accesses (`allow_misaligned`). In that case loads may be from any address, and partial
+vectors at the ends of a row are accessed element by element. Exception: an aligned input is read by one full-width access,
+which may read past the end of the row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Statistics in loop nests: what a thread adds up, what threads join, and when means and squares come of it.
+"""Statistics in loop nests: what a thread accumulates, what threads combine, and when means and squares are computed.
 
-A thread has sums of differences from a value of its own; threads join means and squares (`combiners/`). Where the
+A thread accumulates sums of differences from one of its own values; threads combine means and squares (`combiners/`). If the
 values of a thread are in registers it visits them twice: squares are of differences from its mean.
 """
 

@@ -1,4 +1,4 @@
-"""What the loop nest of a scan holds: the value it carries, the elements that a collective takes, and the collective itself.
+"""The storage of a scan in its loop nest: the carried value, the elements of a collective, and the collective.
 
 One thread folds the whole dim:  carry = fold(carry, x[i]); y[i] = carry            at each element
 Threads of a block share it:     values[...] = x[...] (the identity outside the tensor); then Scan(values, carry)

@@ -3,10 +3,10 @@
 Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
-Reuse needs a barrier, so `NO_REUSE_BYTES` bytes of small buffers do without, however large the arena is. Stands before
-insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier. A
-buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands
-outside of, for the whole loop.
+Reuse needs a barrier: therefore up to `NO_REUSE_BYTES` bytes of small buffers are not reused. Placed before insert_syncs,
+because buffers at one offset are one memory: a write after another buffer's last read needs a barrier. A buffer is live from
+its `Allocate` to the last statement that accesses it; if that is in a loop and the `Allocate` is not, to the end of the
+loop.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Before: x[0..7] <- input[f(i)] (started)  ...  x[3] ...
 After:  the same, the copies committed as a group after the statement that starts them, and a wait for that group right before
-        the first statement that reads x: whatever stands between overlaps with the copies.
+        the first statement that reads x: all statements between overlap with the copies.
 
-Where the schedule wants the copy ahead, inside a serial loop:
+If the schedule requests prefetching, inside a serial loop:
         x[0..7] <- input[f(0)]; commit
         for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
 One buffer serves all iterations: the last loop that reads x starts the copy of what it has just read for the next iteration, so
@@ -13,7 +13,7 @@ copies are two iterations ahead there are two buffers, and the whole next iterat
 needed, because each thread reads only what it copied itself. Where the first and the last loop that read x have the same
 iterations, the first loop waits for one piece after the other (copy_groups.py).
 
-Stands before collectives are expanded: loops are those of loop nests, and fills are in the same list as what reads them.
+Placed before collectives are expanded: loops are those of the loop nests, and fills are in the same list as their readers.
 """
 
 from __future__ import annotations

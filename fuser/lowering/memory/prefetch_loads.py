@@ -1,14 +1,14 @@
-"""Load what the next iteration of a loop needs while this iteration computes.
+"""Load the inputs of the next iteration of a loop while this iteration computes (software pipelining in registers).
 
 Before: for i in 0 .. n { x[0..7] = input[f(i)]; ... x[3] ... }
 After:  next[0..7] = input[f(0)]
         for i in 0 .. n { x[0..7] = next[0..7]; if i + 1 < n { next[0..7] = input[f(i + 1)] }; ... x[3] ... }
 
-Only for the copies that the schedule names: they take their registers twice. The statements that fill such a copy stand in the
-loop that it is inlined in, under predicates of their own. They read only arguments that the kernel does not write, so that they
-may run an iteration earlier.
+Only for the copies that the schedule names: they take twice the registers. The statements that fill such a copy are in the
+loop that it is inlined in, under predicates of their own. They read only arguments that the kernel does not write, so that
+they may run an iteration earlier.
 
-Stands before collectives are expanded: loops are those of loop nests, and no barrier has a place yet.
+Placed before collectives are expanded: loops are those of the loop nests, and no barrier is placed yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a read is complete before a store to the same element runs: in program order, past barriers and waits.
+"""Whether a read is complete before a store to the same element runs, considering program order, barriers and waits.
 
-A load is complete at once for its own thread, and for others of the block after a barrier. An asynchronous copy reads until
-its thread has waited for the group that it is committed with.
+A load is complete for its own thread at once, and for other threads of the block after a barrier. An asynchronous copy is
+complete once its thread has waited for its group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What `peel_loops` and `unswitch_loops` share: tests that are decided before a body runs, and removed from it."""
+"""What `peel_loops` and `unswitch_loops` have in common: predicates that are decided before a body runs, and removed from
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Join neighbouring statements under the same test, and test before a loop what all of its iterations ask.
+"""Merge adjacent statements under the same predicate, and hoist loop-invariant predicates.
 
 Before: if (p) { a } float b; if (p) { c } for (i) { if (p) { d(i) } }
 After:  float b; if (p) { a; c; for (i) { d(i) } }
 
-Neighbouring unswitched tests, which have else branches, are merged branch by branch, also if a register is initialised between
+Adjacent unswitched tests, which have else branches, are merged branch by branch, also if a register is initialised between
 them.
 
 Placed after insert_syncs and the other passes that work on single predicated statements.

@@ -1,11 +1,11 @@
-"""Test the end of an unrolled loop in its last iteration only.
+"""Peel the last iteration of an unrolled loop, so that only that one is predicated.
 
 Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known to be 257 or more, and t below 32
 After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
 
-A predicate of a load is a branch around it, and loads after different branches wait for each other: where
-only the last iteration can fail its tests, the others have none. What bounds an extent from below is a fact that a
-schedule asks for. Loops of two iterations are left alone, and those in which lanes do something together.
+A predicate of a load is a branch around it, and loads after different branches wait for each other. If only the last
+iteration can fail its predicates, the others need none. The lower bound of an extent is a fact that the schedule requires.
+Loops of two iterations are left alone, and so are loops with collective operations of lanes.
 """
 
 from __future__ import annotations

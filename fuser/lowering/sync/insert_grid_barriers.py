@@ -1,14 +1,14 @@
-"""Insert the waits of the whole grid that accesses to device memory need, and no others.
+"""Insert the grid barriers that accesses to device memory need, and no others.
 
-Before: statements that pass values from block to block through device memory (`shared_across_blocks`), without waits.
+Before: statements that pass values from block to block through device memory (`shared_across_blocks`), without barriers.
 After:  between two accesses of the same tensor by different blocks, one of them a write, there is a GridBarrier on every path.
 
-A pair is found, and its barrier placed, as insert_syncs does it for the threads of a block: right before the second access, so
-that one barrier serves all pairs around it. It may stand only where every block passes, and equally often: outside every test,
-and in loops of lengths that are the same for all blocks; where that is impossible the schedule is refused.
+Pairs are found and barriers are placed as in insert_syncs: right before the second access, so that one barrier serves all
+pairs around it. A barrier may only be where every block passes, and equally often: outside every predicate, and in loops
+whose iteration counts are the same for all blocks. If that is impossible the schedule is refused.
 
-Stands before expand_collectives, which turns barriers into fences, an atomic and a wait. Barriers are numbered in the order in
-which a block passes them, because their common counter only grows.
+Placed before expand_collectives, which turns grid barriers into fences, an atomic and a wait. Barriers are numbered in the
+order in which a block passes them, because their common counter only grows.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 Before: statements that exchange values through memory several threads share, without barriers.
 After:  between two accesses of the same memory by different threads, one of them a write, there is a barrier on every path.
 
-A pair is a read after a write (RAW), a write after a read (WAR) or after a write (WAW); round a loop, the last accesses of one
-iteration meet the first of the next. A barrier is placed as late as possible, right before the second access, so each one has a
-pair that no other barrier separates. A buffer whose every element is read by the thread that wrote it needs none. Two writes of
-one buffer need none either: a value is read before it is overwritten, so either that read stands between them, or they write
-different elements. What is copied asynchronously is written twice: where the copy starts, and where its thread waits for it; a
-barrier between the two shows nothing to others.
+A pair is a read after a write (RAW), a write after a read (WAR) or after a write (WAW); in a loop, the last accesses of one
+iteration also form pairs with the first of the next. A barrier is placed as late as possible, right before the second
+access, so each one has a pair that no other barrier separates. A buffer whose every element is read by the thread that wrote
+it needs none. Two writes of one buffer need none either: a value is read before it is overwritten, so either that read
+stands between them, or they write different elements. An asynchronous copy counts as a write both where it starts and where
+its thread waits for it; a barrier between the two does not make it visible to other threads.
 
-Stands after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand only
-where the whole block passes, which holds outside predicates.
+Placed after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand
+only where the whole block passes, which holds outside predicates.
 """
 
 from __future__ import annotations
