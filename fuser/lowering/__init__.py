@@ -10,8 +10,8 @@ Passes: what each does, and why it is placed there
                                where threads share a row, a `Scan`. First: all passes work on statements.
     prefetch_loads             Load the next iteration's inputs into registers while this one computes, where the
                                schedule asks. Loops are still those of the loop nests, and no barrier is placed.
-    partial_residency          Keep what the first iterations load in shared memory, and the last iteration in
-                               registers, for a loop that goes over the same data backwards. After prefetch_loads,
+    partial_residency          Keep the data of the first iterations of a loop in shared memory, and that of the last one in
+                               registers, for a later loop that reads the same data backwards. After prefetch_loads,
                                which moves loads.
     pipeline_copies            Commit and wait for asynchronous copies to shared memory (cp.async); where the schedule
                                asks, start those of the next iteration as buffers become free. Here for the same reason
@@ -27,28 +27,28 @@ Passes: what each does, and why it is placed there
                                now, and predicates are around single statements, so that no barrier falls inside one.
                                Right after it memory/in_place.py decides which outputs may overwrite the inputs that they
                                update.
-    peel_loops                 Peel the last iteration of an unrolled loop, if no other iteration can fail the tests.
-                               Before tests are hoisted: both versions of an unswitched loop have the same loops then.
-    unswitch_loops             Test the last index once for a whole unswitched loop. After insert_syncs: loops with
-                               barriers keep their tests.
-    merge_predicates           Merge neighbouring statements under equal tests; hoist tests that all iterations of a loop
-                               share. The last pass that looks at single statements.
-    sink_into_branches         Compute in a branch what only that branch needs, such as an operand of a concatenation. The
-                               last pass that moves statements: equal tests are merged.
-    finish_kernel              Make the parameters, the launch plan and the size of shared memory. Last: only now is it
-                               known what the body mentions.
+    peel_loops                 Peel the last iteration of an unrolled loop, if no other iteration can fail its predicates.
+                               Before unswitch_loops, so that both versions of an unswitched loop have the same loops.
+    unswitch_loops             Test once whether any iteration of a loop needs predicates; the loop exists in two versions.
+                               After insert_syncs: loops with barriers are not unswitched.
+    merge_predicates           Merge adjacent statements under equal predicates; hoist loop-invariant predicates. After all
+                               passes that work on single predicated statements.
+    sink_into_branches         Compute in a branch what only that branch needs, such as an operand of a concatenation.
+                               After merge_predicates: branches under equal predicates are one.
+    finish_kernel              Make the parameters, the launch plan and the size of shared memory. Last, because these
+                               depend on what the final body uses.
 
 Sub-packages
-    loop_nests/   from a schedule to statements: the first pass
+    loop_nests/   the first pass: from a schedule to statements
     collectives/  exchanges between threads and blocks: shuffles, shared and remote stores, atomics, waits
-    combiners/    the arithmetic of reductions, which loops and collectives share
-    predicates/   fewer tests, tested earlier
-    memory/       in which memory values are, and when they are loaded
+    combiners/    the arithmetic of reductions, for loops and collectives
+    predicates/   passes over predicates: peeling, unswitching, merging, hoisting
+    memory/       passes over memory: prefetching, asynchronous copies, offsets in shared memory, outputs in place
     sync/         barriers
-    checks/       what each pass ensures
-    Files directly here: pipeline.py, the order; context.py, what is known before the first statement; finish_kernel.py, the
-    last pass; kernel_rewrites.py, substitution in statements; parallel_axes.py, positions of a thread and a block;
-    name_counter.py, names of temporaries. pyproject.toml says which sub-package may import which.
+    checks/       postconditions of passes
+    Files directly here: pipeline.py, the order of passes; context.py, facts and layouts before the first statement;
+    finish_kernel.py, the last pass; kernel_rewrites.py, substitution in statements; parallel_axes.py, positions of a thread and
+    a block; name_counter.py, names of temporaries. pyproject.toml says which sub-package may import which.
 
 Checks
     The finished kernel is always verified (ir/kernel/verify_kernel.py). FUSER_VERIFY=passes verifies the schedule

@@ -1,20 +1,20 @@
-"""The schedulers: each says which segments it accepts, proposes `Params` for sizes, and records the schedule.
+"""The schedulers: each accepts a class of segments, proposes `Params` for given sizes, and builds the schedule from them.
 
-Imports of schedule/: everything but segmentation/. The docstring of each module
-draws its loops; docs/ARCHITECTURE.md has the order in which they are asked.
+Imports of schedule/: everything but segmentation/. The docstring of each module shows its loops; docs/ARCHITECTURE.md
+has their priority order.
 
     no_op.py                   outputs that are views of inputs: no kernel
-    pointwise.py               no reductions; one thread computes a few consecutive elements
-    transpose.py               pointwise, where arguments disagree on the fastest dim: tiles in shared memory;
-                               transpose_loops.py records its schedule
-    reduction.py               a block takes some rows or columns, and passes over them once for each stage;
-                               reduction_loops.py records its schedule
-    thread_reduction.py        a thread has all of the few elements of a reduction
+    pointwise.py               no reductions; each thread computes a few consecutive elements
+    transpose.py               pointwise segments whose arguments have different fastest dims: tiles in shared memory;
+                               transpose_loops.py builds its schedule
+    reduction.py               a block has some rows or columns, and reads them once per stage; reduction_loops.py
+                               builds its schedule
+    thread_reduction.py        small reductions: a thread reduces all elements of its results
     chained_reduction.py       reductions of the results of row reductions
-    scan.py                    running folds along one dim
-    inner_persistent.py        normalisations along the fastest dim; inner_persistent_loops.py records their schedule
-    outer_persistent.py        normalisations along the slower dims
+    scan.py                    scans along one dim
+    inner_persistent.py        normalisations along the fastest dim; inner_persistent_loops.py builds their schedule
+    outer_persistent.py        normalisations along slower dims
     inner_outer_persistent.py  statistics of rows and sums of columns; inner_outer_row_split.py and
-                               inner_outer_column_split.py record the schedules of its two mappings
-    expr_eval.py               one expr, one thread for each element: what no other takes
+                               inner_outer_column_split.py build the schedules of its two kinds of mappings
+    expr_eval.py               one expr, one thread for each element: for exprs that all others refuse
 """

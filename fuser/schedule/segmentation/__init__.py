@@ -1,29 +1,29 @@
 """Segmentation: a fusion is split into segments, each with the scheduler that accepts it.
 
-From the top down; what is below imports nothing above it
-    segmentation.py          splits a fusion, by the files below
-    recompute_boundaries.py  what is stored between segments, and what is computed again
-    greedy_segments.py       exprs in order, in segments as long as some scheduler accepts them
-    view_segments.py         views of inputs, and reshapes that only outputs need
+Files; upper ones import lower ones
+    segmentation.py          splits a fusion, by means of the files below
+    recompute_boundaries.py  recomputes tensors instead of storing them between segments
+    greedy_segments.py       splits a list of exprs in order, each segment as long as some scheduler accepts it
+    view_segments.py         segments of views: of inputs, and of results that only outputs need
     segment.py               a segment, and the scheduler that accepts it
-    partition_fusion.py      splits by levels of stored values
-    registry.py              the schedulers, in the order in which they are asked
+    partition_fusion.py      splits a fusion by levels of materialised tensors
+    registry.py              the schedulers in priority order
 
 How a fusion is split
     1.  The whole fusion, if some scheduler accepts it. Views of inputs, and reshapes that only outputs need, are segments of
         their own.
-    2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
+    2.  Subsets of outputs that have only cheap values in common, such as the gradients of rows and of columns
         (schedule/analysis/independent_outputs.py). Their kernels do not depend on each other and run co-resident, in pairs:
         see `starts_next` and `co_resident` of ir/kernel/launch_plan.py.
-    3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
-        divided by, if one scheduler accepts all the rest.
-    4.  Levels (partition_fusion.py): outputs that share no stored value are split apart; the rest is split below the
-        highest level that schedulers accept. Values that take fewer bytes to recompute than to store and read again
+    3.  Reductions over smaller iteration spaces than the largest first, such as the number of valid labels, by which a
+        gradient is divided, if one scheduler accepts all the rest.
+    4.  Levels (partition_fusion.py): outputs that share no materialised tensor become separate parts; the rest is split below
+        the highest level that schedulers accept. Values that take fewer bytes to recompute than to store and read again
         are recomputed in each kernel that needs them: casts, masks made of positions, slices.
-    5.  What cannot be split so, and everything if that gives fewer kernels: exprs in depth-first order from the outputs, in
-        runs as long as some scheduler accepts the run (greedy_segments.py).
-    6.  However it was split: what its readers compute with no more bytes than it takes to store it and to read it again is not
-        stored (recompute_boundaries.py).
+    5.  The parts that step 4 cannot split, and the whole fusion if that gives fewer kernels: exprs in depth-first order from
+        the outputs, in ranges as long as some scheduler accepts them (greedy_segments.py).
+    6.  At the end, a tensor is not stored if its readers can recompute it with no more bytes than storing and reading it
+        takes (recompute_boundaries.py).
 
     An expr that no scheduler accepts is a kernel of its own, one thread per element, with a warning
     (schedule/schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is

@@ -2,9 +2,9 @@
 
 Imports of schedule/: analysis/, scheduler.py and params.py.
 
-    vectorize.py            copies of arguments, splits into vectors, accesses of several elements
-    pointwise_loops.py      blocks, threads, rows and elements of a pointwise kernel
+    vectorize.py            copies of arguments in registers, splits into vectors, vector accesses
+    pointwise_loops.py      the loops of a pointwise kernel: blocks, threads, rows of a thread, elements
     shared_rows.py          rows in shared memory: asynchronous copies, and the loops of the stages that read them
-    inner_outer_builder.py  copies, stages and column sums of inner and outer reductions
-    evict_last.py           inputs whose reads are evicted last from the L2 cache
+    inner_outer_builder.py  common steps of schedules with inner and outer reductions: copies, stages, column sums
+    evict_last.py           cache hints: reads that are evicted last from L2
 """
