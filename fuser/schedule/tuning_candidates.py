@@ -54,7 +54,7 @@ def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
     for found in _neighbours(params, device):
         if found not in seen:
             seen.add(found)
-            yield replace(found, reasons=(f"beside what was proposed: {difference(params, found)}",))
+            yield replace(found, reasons=(f"unlike the proposal: {difference(params, found)}",))
 
 
 def with_difference_reasons(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
@@ -65,7 +65,7 @@ def with_difference_reasons(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
             first = params
             yield params
         else:
-            why = f"beside what was proposed: {difference(first, params)}"
+            why = f"unlike the proposal: {difference(first, params)}"
             yield replace(params, reasons=(why, *params.reasons))
 
 

@@ -32,7 +32,7 @@ def words(params: Params) -> str:
 
 
 def is_neighbour(params: Params) -> bool:
-    return "beside what was proposed" in words(params)
+    return "unlike the proposal" in words(params)
 
 
 def first_is_slow(trial: Trial) -> float:

@@ -158,7 +158,7 @@ def test_wrong_and_failing_candidates_are_out(device: Any, monkeypatch: pytest.M
 
     def trial(self: Any, *arguments: Any) -> Trial:
         kept = make(self, *arguments)
-        if "beside what was proposed" not in str(getattr(kept.params, "reasons", ())):
+        if "unlike the proposal" not in str(getattr(kept.params, "reasons", ())):
             return kept
         calls.append(kept.params)
         number = len(calls)
@@ -236,7 +236,7 @@ def test_candidates_that_fault_or_hang_are_out_and_the_context_lives(
 
     def trial(self: Any, *arguments: Any) -> Trial:
         kept = make(self, *arguments)
-        if "beside what was proposed" not in str(getattr(kept.params, "reasons", ())) or len(planted) >= 3:
+        if "unlike the proposal" not in str(getattr(kept.params, "reasons", ())) or len(planted) >= 3:
             return kept
         source, entry = (FAULT, "fault") if len(planted) % 2 == 0 else (HANG, "hang")
         planted[len(planted)] = entry

@@ -102,5 +102,5 @@ def test_reasons_say_what_differs() -> None:
     old = PointwiseParams((0,), ((1,),), 1, (), (256, 1), reasons=("because",))
     first = next(iter(neighbours(old, H200)))
     assert isinstance(first, PointwiseParams)
-    assert first.reasons == (f"beside what was proposed: {difference(old, first)}",)
+    assert first.reasons == (f"unlike the proposal: {difference(old, first)}",)
     assert np.prod(first.block_shape) == 128

@@ -101,7 +101,7 @@ class _Paths:
         for accesses, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
             for buffer, _ in accesses:
                 if buffer.is_shared and self.result.offsets is not None:
-                    # Buffers overlap only where they start alike (`live_buffers_do_not_overlap` checks the others apart).
+                    # Buffers at different offsets do not overlap (`live_buffers_do_not_overlap` checks that).
                     memory = self.result.offsets.get(buffer.name, ZERO)
                     made.add(_Access(memory, buffer, is_write))
                 elif buffer.is_global and buffer.name in self.result.shared_within_block:

@@ -26,11 +26,12 @@ from fuser.records import record
 
 @record(eq=False)
 class ScatterLayout:
-    """Where a thread stands among those that join: `position` among those of its lane; groups * size of them have work.
+    """The position of a thread among those that combine.
 
-    threads       of a lane
-    size          results of a lane
-    lane, lanes   the lane, and how many there are
+    position      among the threads of its lane, of which groups * size have work
+    threads       number of threads of a lane
+    size          number of results of a lane
+    lane, lanes   the lane, and the number of lanes
     """
 
     position: Int
@@ -42,7 +43,7 @@ class ScatterLayout:
 
     @property
     def element(self) -> Int:
-        """The result that the thread is for."""
+        """The result that the thread combines."""
         return self.position % self.size
 
     @property
@@ -52,12 +53,12 @@ class ScatterLayout:
 
     @property
     def group(self) -> Int:
-        """The group whose parts it joins."""
+        """The group whose parts it combines."""
         return ZERO if self.groups == 1 else self.position // self.size
 
 
 _OWN_PARTS = 16
-"""Fewer threads of a single result join it by themselves."""
+"""With fewer threads for a single result, every thread combines it by itself."""
 _MIN_GROUPS = 2
 _MAX_GROUPS = 8
 """With more, the second step would be as long as the first."""
@@ -83,11 +84,12 @@ class BlockScatterResult:
 
 
 def scatter_groups(r: Reduce, threads: Int, lanes: Int) -> int:
-    """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
+    """The number of groups of threads, each with one thread for every result of a lane; 0 if there are not several, or if
+    sizes are not known.
 
-    As many parts for each: their number divides that of the threads. A single result has threads to spare if it has lanes and
-    one thread would not join few parts: else a warp joins it by butterflies, or every thread reads all of them. Statistics of
-    Doubles are pooled at once: every step rounds them again.
+    The number of groups divides that of the threads, so that each thread combines equally many partial results. 0 also for a
+    single result without lanes or with few threads (a warp combines these by butterflies, or every thread reads all of them),
+    and for a single result of statistics in Double, which every step rounds again.
     """
     size = r.partials[0].size
     if not (threads.is_const and size.is_const) or threads.value % size.value:
@@ -107,10 +109,10 @@ def block_reduce_scatter(
     *,
     all_reduce: bool = True,
 ) -> BlockScatterResult:
-    """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
-    are told nobody but the owners.
+    """Combine in two steps, or in one if there is one group. With `all_reduce` every thread gets all results of its lane, else
+    only their owners do.
 
-    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
+    first(r, at)   combines the partial results of the thread's group into partials of one element: element at[i] of partial i
     """
     own = combiner.own(r)
     one = replace(r, partials=own)

@@ -27,21 +27,21 @@ from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded, power_of_t
 from fuser.records import record
 
 MAX_STATISTICS = 8
-"""Statistics or sums of Doubles of warps that each thread joins by itself: more of them take longer, and
+"""Statistics or sums of Doubles of warps that each thread combines by itself: more of them take longer, and
 statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2,
 by lanes 7.7 us)."""
 
-# Partials that a thread reads from shared memory rather than wait for another thread to join them.
+# Partials that a thread reads from shared memory rather than wait for another thread to combine them.
 _OWN_WORK = 16
 
 
 @record(eq=False)
 class _ReductionSteps:
-    """What a thread does for one reduction: `publish`, after the barrier `join`, and then `phases`, between which threads
-    meet again."""
+    """The statements of a thread for one reduction: `publish`, after a barrier `combine`, and then `phases`, with barriers
+    between them."""
 
     publish: Sequence[Stmt]
-    join: Sequence[Stmt] = ()
+    combine: Sequence[Stmt] = ()
     phases: Sequence[Sequence[Stmt]] = ()
 
 
@@ -65,10 +65,10 @@ class BlockReduceExpander:
         return publish + collect
 
     def parts(self, reduces: Sequence[Reduce], *, all_reduce: bool = True) -> tuple[list[Stmt], list[Stmt]]:
-        """The same in two: what a thread publishes, and how it joins what all have published."""
+        """The same in two steps: what a thread stores for the others, and how it combines what all have stored."""
         parts = [self._block_parts(r, all_reduce=all_reduce) for r in reduces]
         publish = [s for part in parts for s in part.publish]
-        collect = [s for part in parts for s in part.join]
+        collect = [s for part in parts for s in part.combine]
         for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
             stmts = [s for phase in beside for s in phase]
             # What all of them store in stands at places of its own: else a barrier would have to come between.
@@ -107,7 +107,7 @@ class BlockReduceExpander:
         stored = self.combiner.store(r, lambda i, e: (scratch[i], e * warps + linear // WARP))
         stmts.append(If(equal(linear % WARP, 0), tuple(stored), role=Role.owner))
         # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
-        # slot each and join them in few steps. All warps of a block do so: the work grows with the square of their number.
+        # slot each and combine them in few steps. All warps of a block do so: the work grows with the square of their number.
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
         by_lanes = r.combine == "exp_sum" or (is_long and per_group > MAX_STATISTICS)
         if power_of_two(per_group) <= WARP and by_lanes:
@@ -151,7 +151,7 @@ class BlockReduceExpander:
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, all_reduce: bool
     ) -> _ReductionSteps:
-        """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
+        """Every thread writes its partials; each element of a group is combined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
         kept = [p for p in self.axes.active if p not in reduced]
@@ -203,13 +203,13 @@ class BlockReduceExpander:
     def _exchange_scattered(
         self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, all_reduce: bool
     ) -> _ReductionSteps:
-        """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
+        """Many threads for each element: they combine in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane, position = self.axes.count_of(kept).value, self.axes.linear(kept), self.axes.linear(reduced)
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
-        # Where each group would have one part, one thread joins all.
+        # Where each group would have one part, one thread combines all.
         groups = 1 if parts <= groups else groups
         scatter = ScatterLayout(position, const(count), r.partials[0].size.value, groups, lane, const(lanes))
         stmts = warp_all_reduce(self.combiner, r, WARP, lanes) if joined > 1 else []

@@ -51,7 +51,7 @@ class BlockGroupReduceExpander:
         self._combiner = combiner
         self._workspaces = workspaces
         self._semaphores = semaphores
-        # By the axes that groups lie along: indices of this block's counters, and how often it meets by the last.
+        # By the axes along which groups are: indices of this block's counters, and the executions that the last one counts.
         self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
 
     def applies_to(self, r: Reduce) -> bool:
@@ -90,7 +90,7 @@ class BlockGroupReduceExpander:
         return self._axes.block_threads.value // WARP
 
     def _exchange(self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], counter: Int) -> list[Stmt]:
-        """Statements that join the partials of the threads of a group; every thread ends up with the result.
+        """Statements that combine the partials of the threads of a group; every thread ends up with the result.
 
         parts      workspaces of the blocks' partials, of each reduction
         counter    index of the group's counter
@@ -139,7 +139,7 @@ class BlockGroupReduceExpander:
     ) -> list[Stmt]:
         """The same where each thread has many elements: lanes and warps have elements of their own in every step.
 
-        What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
+        What waits for nothing stands before what does: all values of a step are asked for before the first is combined.
         """
         combiner, warps = self._combiner, self._warps
         thread, number = self._axes.thread, self._axes.number()
@@ -224,7 +224,7 @@ def _non_allocations(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
 def _loads_and_combines(
     r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
-    """`warp_combine` for one element: what loads the values that a lane has, and what joins them."""
+    """`warp_combine` for one element: what loads the values that a lane has, and what combines them."""
     asked: list[Stmt] = []
     joined: list[Stmt] = []
     for start in range(0, parts, WARP):
@@ -243,8 +243,8 @@ def _loads_and_combines(
 def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
     """Statements for one thread of a block that is done with its group, whose counters are at `mine`.
 
-    slots   how often the group meets by the last of them
-    left    what that was before this block left
+    slots   number of executions that the last counter counts
+    left    value of that counter before this block left
     """
     resets = [Store(counters, at, Literal(0, DataType.Int32), Role.semaphore_reset) for at in mine]
     is_last = equal(left, blocks * (slots + 1) - 1)

@@ -168,7 +168,7 @@ class _Slots:
 def _exchange_by_rows(
     reduces: Sequence[Reduce], exchange: ClusterExchange, combiner: PartialCombiner, *, in_warp: bool
 ) -> list[Stmt]:
-    """Statements that join the values of all blocks, for reductions whose blocks have theirs already.
+    """Statements that combine the values of all blocks, for reductions whose blocks have theirs already.
 
     in_warp   the threads of a value are of one warp: no block barrier is needed before, and no cluster barrier after
     """
@@ -181,7 +181,7 @@ def _exchange_by_rows(
     stmts = exchange.begin(slots.buffers, may_count=in_warp)
     stores = slots.stores(combiner, exchange.rank * lanes + lane)
     stmts += [exchange.send(stores, thread, threads), *exchange.wait("block's value")]
-    # Neighbouring threads of one value take a slot each, and join what they read by butterflies, where they can.
+    # Neighbouring threads of one value take a slot each, and combine what they read by butterflies, where they can.
     beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
     total = axes.block_threads
     by_lanes = beside and size & (size - 1) == 0 and total.is_const and total.value % WARP == 0
@@ -212,10 +212,10 @@ def _exchange_by_lanes(
     values: int,
     before: Sequence[Stmt] | None = None,
 ) -> list[Stmt]:
-    """Statements that join the values of blocks of whole warps, for reductions whose warps or blocks have theirs.
+    """Statements that combine the values of blocks of whole warps, for reductions whose warps or blocks have theirs.
 
-    A lane for each block sends it a value at once. Then each warp reads what all of them left, a lane for each again, and joins
-    it by butterflies: the same in every warp of every block.
+    One lane per block sends it a value, all at once. Then each warp reads the values of all blocks, one lane per value, and
+    combines them by butterflies: the result is the same in every warp of every block.
 
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
     before    what the first warp does to have its block's value; None where warps send their own, whose bytes may be counted

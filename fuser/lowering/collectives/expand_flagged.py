@@ -41,10 +41,10 @@ from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, power_of_two
 
 MAX_POSTS = 1024
-"""Blocks that post: their places are semaphores, which streams that are captured have few of."""
-# Posts that a lane of the first warp receives rather than that all warps share them and meet.
+"""Most blocks with flagged stores: their slots are semaphores, of which captured streams have few."""
+# Flagged stores per lane up to which the first warp receives all; above that all warps share them, at the cost of a barrier.
 _OWN_POSTS = 4
-# Posts that a thread waits for at once.
+# Flagged stores that a thread polls at once.
 _MAX_AT_ONCE = 16
 
 

@@ -48,9 +48,9 @@ from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, guarded
 
 _BY_NUMBER = -1
-# Partials of other blocks that a lane joins rather than wait for the other warps of its block.
+# Partials of other blocks that a lane combines rather than wait for the other warps of its block.
 _OWN_TURNS = 4
-# Partials that a thread of the last block asks for at once, and bytes of those of all reductions it joins (the compiler may
+# Partials that a thread of the last block asks for at once, and bytes of those of all reductions it combines (the compiler may
 # move them together): registers that the kernel's loops need not have.
 _FINISH_BATCH = 16
 _FINISH_BYTES = 128
@@ -111,7 +111,7 @@ class GridReduceExpander:
         ]
 
     def _is_finished_by_warps(self, g: GridPartialsLayout, most: int) -> bool:
-        """Whether each warp of the last block joins all partials by itself: few of them, and one result a block."""
+        """Whether each warp of the last block combines all partials by itself: few of them, and one result a block."""
         threads = self.axes.block_threads
         whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
         return whole and g.blocks.hi is not None and g.blocks.hi <= min(most, _OWN_TURNS) * WARP
@@ -120,12 +120,12 @@ class GridReduceExpander:
         """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
 
         A thread asks for several partials before it uses the first: they come from device memory, one wait serves all.
-        `nbytes`: of a partial of every reduction that is joined here.
+        `nbytes`: of a partial of every reduction that is combined here.
         """
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
         count = maximum(self.axes.count_of(g.scatter), ONE)
         size = r.partials[0].size
-        # A single result has as many threads as there are: each joins few parts, and then they meet.
+        # All threads share a single result: each combines few partial results, and then the block reduces theirs.
         groups = scatter_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_scattered(r, g, groups)

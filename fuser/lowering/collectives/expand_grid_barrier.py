@@ -20,7 +20,7 @@ class GridBarrierExpander:
     def __init__(self, axes: ParallelAxes, semaphores: Semaphores) -> None:
         self._axes = axes
         self._semaphores = semaphores
-        # The counter, and how often blocks meet by it.
+        # The counter, and the number of barriers that it counts.
         self._arrivals: tuple[Int, Int] | None = None
 
     def expand(self, barrier: GridBarrier) -> list[Stmt]:

@@ -68,8 +68,8 @@ def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExc
             For(q, ZERO, const(size), ONE, step, unroll=True),
         ]
 
-    def meet(runs: Buffer) -> list[Stmt]:
-        """Tell the other blocks, wait for them, and put what earlier ones have in front of every run of this one."""
+    def exchange_totals(runs: Buffer) -> list[Stmt]:
+        """Send the totals to the other blocks, wait for theirs, and fold those of earlier blocks into each run's prefix."""
         tiles = runs.size.value // kept
         peer, signal = exchange.peer, exchange.signal
         sent = each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, signal)])
@@ -91,6 +91,6 @@ def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExc
     return [
         Allocate(own),
         *each(lambda k: [Store(own, k, scan.identity, Role.initialise)]),
-        *expand_scan(replace(scan, carry=own, cluster_axes=()), block, meet),
+        *expand_scan(replace(scan, carry=own, cluster_axes=()), block, exchange_totals),
         *exchange.release(),
     ]

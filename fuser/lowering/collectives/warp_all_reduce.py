@@ -55,9 +55,10 @@ def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: in
 def warp_combine(
     combiner: PartialCombiner, r: Reduce, value: Callable[[int, Int, Int], Value], parts: int, width: int = WARP
 ) -> list[Stmt]:
-    """Set the partials of each lane to what `parts` values have together: `value(i, e, k)` is that of number k.
+    """Set the partials of each lane to the combination of `parts` values: `value(i, e, k)` is the k-th.
 
-    Lanes of each aligned group of `width` take one in turn, and join what they have; more than `width` only for a whole warp.
+    The lanes of each aligned group of `width` load one value each, and then combine them; more than `width` values only for a
+    whole warp.
     """
     lane = combiner.axes.thread % width
     stmts = [] if parts >= width else combiner.clear(r)

@@ -21,7 +21,7 @@ from fuser.lowering.parallel_axes import ParallelAxes
 
 
 class PartialCombiner:
-    """Statements that move and join partials; `axes` gives names."""
+    """Statements that move and combine partials; `axes` gives names."""
 
     def __init__(self, axes: ParallelAxes) -> None:
         self.axes = axes
@@ -64,7 +64,7 @@ class PartialCombiner:
     ) -> list[Stmt]:
         """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k.
 
-        Unrolled, they are joined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
+        Unrolled, they are combined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
         """
         parts = PartialsReader(others, number, self.axes.symbol, unroll)
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:

@@ -1,4 +1,4 @@
-"""Welford's running mean and sum of squared differences: adding an element, joining partial results.
+"""Welford's running mean and sum of squared differences: adding an element, combining partial results.
 
 A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
 that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.

@@ -97,7 +97,7 @@ def window_tests(
 ) -> list[Cond]:
     """begin <= index < end for every dim where that is not sure; of a `vector`, for its first element.
 
-    `claim` is told of left < right where that is sure, `test` makes the test of left < right. Raises SchedulingError where a
+    `claim` logs left < right if that is proved, else `test` makes the test of left < right. Raises SchedulingError where a
     vector would lie across an edge.
     """
     tests: list[Cond] = []

@@ -179,7 +179,7 @@ class NestStatements(NestVectors):
         return Store(group.values, at, x)
 
     def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
-        """Which of a thread's partials is read, if all are joined from the first to the last; else None."""
+        """Which of a thread's partials is read, if all are combined from the first to the last; else None."""
         accumulator, storage = self.accumulators[leader], self.storage[expr.input.name]
         joined = [group for _, group in self._serial_axes(leader, accumulator.depth)]
         if len(storage.axes) != 1 or joined != [storage.axes[0][0]]:

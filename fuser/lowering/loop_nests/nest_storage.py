@@ -118,7 +118,7 @@ class NestStorage(NestWelford):
     def _buffered_group(self, leader: str, accumulator: Accumulator) -> FoldBuffer | None:
         """The innermost loops whose values a thread can hold: of an ExpSum, and of a Welford whose values nothing else holds.
 
-        None where that is one value, or a partial to join.
+        None where that is one value, or a partial to combine.
         """
         start = self._group_depth(leader)
         if start is None:

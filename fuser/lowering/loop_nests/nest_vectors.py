@@ -175,7 +175,7 @@ class NestVectors(NestStorage):
         touches_device = source.buffer.is_global or target.buffer.is_global
         cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
         cache = LEVEL_2 if crosses else cache
-        # A store of a single element has no hint: what would be told is how its value is read.
+        # A store of a single element has no cache hint: the hint would be that of the load of its value.
         of_element = cache if source.buffer.is_global else CacheOp.unspecified
         if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
             stmt: Stmt = async_copy(t, AsyncCopy(target.buffer, starts[0], source.buffer, starts[1], width, cache))
@@ -315,7 +315,7 @@ class NestVectors(NestStorage):
         return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
 
     def _tests_of_elements(self, leader: str, nest: Nest) -> tuple[list[Cond], Cond]:
-        """The tests that tell the elements of a vector apart, and the others as one."""
+        """The tests that depend on the element of a vector, and the conjunction of the others."""
         assert nest.vector is not None
         lane, _ = nest.vector
         tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))

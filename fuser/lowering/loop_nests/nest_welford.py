@@ -28,7 +28,7 @@ MAX_REGISTER_ELEMENTS = 4096
 
 
 class NestWelford(NestValues):
-    """How the statistics of a fusion are added up and joined."""
+    """How the statistics of a fusion are added up and combined."""
 
     def _accumulator_depth(self, name: str) -> int:
         """Depth at which the partials of a reduction live: outside its reduction axes where the rest fits in registers."""
@@ -169,7 +169,7 @@ class NestWelford(NestValues):
             return False
         if expr.partial is None:
             return True
-        # Partials that a thread joins have a count in common if they are its own and had one.
+        # Partials that a thread combines have a count in common if they are its own and had one.
         source = self.leaders.get(expr.input.name, "")
         if source not in self.exprs or any(self._reduction_types(source, among) for among in (BLOCK_TYPES, GRID_TYPES)):
             return False

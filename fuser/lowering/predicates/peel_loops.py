@@ -26,7 +26,7 @@ MIN_ITERATIONS = 3
 def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
     """Take the last iteration out of every unrolled loop whose other iterations pass tests that it may fail.
 
-    Loops whose tests are hoisted are left as they are. `proofs` is told that the tests left out hold.
+    Loops whose tests are hoisted are left as they are. `proofs` logs that the dropped tests hold.
     """
 
     def rewrite(loop: For) -> list[Stmt]:

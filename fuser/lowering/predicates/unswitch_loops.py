@@ -26,7 +26,8 @@ _MAX_ITERATIONS = 64
 
 
 def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
-    """Hoist the tests of every outermost loop that asks for it. `proofs` is told that each hoisted test implies its own."""
+    """Hoist the tests of every outermost loop that asks for it. `proofs` logs that each hoisted test implies those
+    that it replaces."""
 
     def rewrite(loop: For) -> list[Stmt]:
         each = replace(loop, body=unswitch_loops(loop.body, proofs), unswitch=False)
@@ -75,8 +76,8 @@ def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
 
 
 def _at_strictest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
-    """The condition (`operand >= 0`) with every inner loop at the iteration where it is hardest to meet: the last or the first,
-    or None where that is not known."""
+    """The condition (`operand >= 0`) with every inner loop at the iteration with the smallest operand: the last or the first;
+    None if that is not known."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
         return None
     values: dict[Symbol, Int | int] = {}

@@ -170,7 +170,7 @@ class _Inserter:
         tail: list[Access] = []
         passed = False
 
-        def meet(accesses: list[Access]) -> None:
+        def separate(accesses: list[Access]) -> None:
             nonlocal tail, passed
             pair = self._conflict(tail, accesses)
             if pair is not None:
@@ -199,7 +199,7 @@ class _Inserter:
                 flow = self._loop(stmt)
             else:
                 flow = _Flow((stmt,), [], [], False)
-            meet(flow.head)
+            separate(flow.head)
             if not passed:
                 head += flow.head
             tail = flow.tail if flow.has_barrier else tail + flow.tail
@@ -238,7 +238,7 @@ class _Inserter:
         return _Flow((stmt,), flow.head, tail, passed and prove_less(stmt.start, stmt.stop))
 
     def _branch(self, stmt: If) -> _Flow:
-        """A test that the whole block answers alike: barriers may stand inside, but count only if both sides have one."""
+        """A branch that is uniform in the block: barriers may be inside, but count only if both sides have one."""
         before = dict(self.on_their_way)
         then = self.run(stmt.then)
         after_then, self.on_their_way = self.on_their_way, before

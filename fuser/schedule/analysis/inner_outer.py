@@ -29,7 +29,7 @@ from fuser.schedule.scheduler import Refused
 @record
 class InnerOuter:
     """The two kinds of reductions of a segment: `row` results are reduced over the dims `along` a row, `column` ones over all
-    `others`, which tell the rows apart."""
+    `others`, which distinguish the rows."""
 
     reference: Tensor
     along: frozenset[Group]

@@ -192,7 +192,7 @@ def _inner_tile(
 def reduced_inner_tile(
     sized: SizedSegment, arguments: Sequence[Argument], reduced: Sequence[Group]
 ) -> InnerTile | None:
-    """Inner tiles of all that is reduced to one element; None where no input tells how much that is.
+    """Inner tiles of all elements that are reduced to one; None if no input has the extents of the reduced dims.
 
     reduced   slowest first, those of one element before others
     """

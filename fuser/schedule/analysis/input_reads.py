@@ -225,7 +225,7 @@ def _is_divisible(extent: Int, width: int, known: frozenset[Symbol]) -> bool:
 
 @memoized
 def tested_dims(segment: Fusion) -> frozenset[IterDomain]:
-    """Dims of which values are filled in beside a window: each element asks for its position along them."""
+    """Dims with a window and fill values outside of it: the index along them is compared with the window."""
     windows = (
         (d, w)
         for e in segment.tensor_exprs

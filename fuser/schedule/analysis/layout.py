@@ -30,7 +30,7 @@ class Argument:
     strides     per dim of the loops of more than one element, elements from one index to the next; 0: all see one element
     alignment   a power of two in bytes that divides its address
     seen        elements that the loops touch
-    dims        the dim of the tensor behind each dim of the loops
+    dims        the dim of the tensor that corresponds to each dim of the loops
     displaced   for a slice, pad or gather: what is read
     tile_elements        elements that a thread takes at each index of the loops' dims, which are those around them
     lookups     for a gather: dims of its index, along which it has no stride but other elements, and the strides of the dims of

@@ -53,7 +53,7 @@ def find_output_missing_dim(graph: IterationGraph, segment: Fusion, required: Co
 
 
 def ambiguous_dim(segment: Fusion) -> Tensor | None:
-    """A tensor with a broadcast dim that meets two dims that are not the same elsewhere, or None.
+    """A tensor with a broadcast dim that is combined with two different dims, or None.
 
     A loop over it would have to be a loop over both.
     """

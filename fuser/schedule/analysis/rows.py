@@ -31,7 +31,7 @@ class Rows:
     reduced         groups along a row
     length, rows    elements of a row, and how many there are
     along, reads    inputs that lie along a row, and those of them that have rows
-    is_single       there is one row, so that inputs of rows and inputs that all rows share look alike; `reads` has all
+    is_single       there is one row: inputs with rows cannot be distinguished from shared operands; `reads` has all
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
     missing_elements  most elements that the first vector of a row may lack
     loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about

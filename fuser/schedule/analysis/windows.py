@@ -20,7 +20,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 
 
 def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
-    """Dims along which elements inside and outside a window are told apart."""
+    """Dims along which windows have elements outside, so that indices are compared with them."""
     found: set[Group] = set()
     for e in _with_windows(segment):
         if isinstance(e, Cat):

@@ -24,7 +24,7 @@ from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
 MAX_ROWS_IN_REGISTERS = 4
-"""Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
+"""Most rows of a thread at once whose per-row values stay in registers if the rows are in shared memory."""
 
 
 class ColumnSplitSchedule(InnerOuterScheduleBuilder):

@@ -140,7 +140,7 @@ def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_
             row, may_use_block_groups=False, may_use_shared=False, may_use_shared_in_groups=False, only_clusters=True
         )
     may_use_shared = bool(found.shared_row_tensors(device))
-    # Nothing tells a single row from what all rows would share: it has no loop over rows.
+    # A single row cannot be distinguished from a shared operand: there is no loop over rows.
     return _MappingQuery(
         row, may_use_block_groups, may_use_shared, may_use_shared and not found.is_single, only_clusters=False
     )
@@ -281,7 +281,7 @@ def _params(
 
 
 def _reasons(length: int, asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
-    """What a mapping should take, beside what the fastest others should."""
+    """The estimated time of a mapping, and of the fastest others."""
     row = asked.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
     others = (timed for timed in _ranked(asked, device) if timed[1] != m)

@@ -48,7 +48,7 @@ RUN = 256
 BLOCKS = (512, 384, 256)
 """Threads of a block. One block per SM: in a pass nothing waits, so that more of them would only have more to join."""
 OWN_REGISTERS = 40
-"""Registers of a thread beside data on the way and values of columns: addresses, temporaries."""
+"""Registers of a thread for addresses and temporaries, in addition to loads in flight and values of columns."""
 ADDRESS_REGISTERS = 2
 """Registers of an address: rows lie a stride apart that is known only at run time."""
 UNROLLS = (8, 7, 6, 4, 2, 1)
@@ -380,7 +380,7 @@ def _registers(thread: ColumnAccessCost, unroll: int) -> int:
 def _kept_iterations(
     thread: ColumnAccessCost, across: int, along: int, iterations: int, in_flight: int, device: DeviceInfo
 ) -> int:
-    """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
+    """Iterations whose rows fit in shared memory besides the exchange of a block and the L1 cache for loads in flight."""
     # What is on its way has a place in the part of the first-level cache that shared memory never takes: without it batch norm
     # takes 105.9 us instead of 102.4 on an H200, though more is kept.
     cached = device.l1_bytes - in_flight

@@ -88,13 +88,13 @@ class PointwiseScheduler:
         if not proposed.tile_dims and not proposed.whole_inputs:
             for found in plain.ranked_params(order):
                 if found != proposed:
-                    yield replace(found, reasons=(f"beside what was proposed: {difference(proposed, found)}",))
+                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
         else:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
             for vector in (proposed.vector // 2, proposed.vector * 2):
                 tiled = _params_with_inner_tile(plain, groups, order, vector) if vector else None
                 if tiled is not None:
-                    yield replace(tiled, reasons=(f"beside what was proposed: {difference(proposed, tiled)}",))
+                    yield replace(tiled, reasons=(f"unlike the proposal: {difference(proposed, tiled)}",))
         for found in neighbours(proposed, device):
             assert isinstance(found, PointwiseParams)
             if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.extent_multiples):

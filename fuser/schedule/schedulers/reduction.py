@@ -81,7 +81,7 @@ class ReductionScheduler:
         yield proposed
         for _, m in ranked_reductions(found.space, device)[1:]:
             made = _params(found, m, device, ())
-            yield replace(made, reasons=(f"beside what was proposed: {difference(proposed, made)}",))
+            yield replace(made, reasons=(f"unlike the proposal: {difference(proposed, made)}",))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -74,7 +74,7 @@ class ThreadReductionScheduler:
         for other in (vector // 2, vector * 2):
             found = propose_by_thread(segment, inputs, device, other) if other else None
             if isinstance(found, ThreadReductionParams):
-                yield replace(found, reasons=(f"beside what was proposed: {other} elements a thread",))
+                yield replace(found, reasons=(f"unlike the proposal: {other} elements a thread",))
         yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -218,5 +218,5 @@ def _reads_runs(arguments: Sequence[Argument], segment: Fusion, reduced: frozens
 
 
 def _is_inner_reduction(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
-    """Whether what is reduced follows behind what is kept, slowest first."""
+    """Whether all reduced dims are faster than all kept ones."""
     return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))

@@ -41,7 +41,7 @@ from fuser.schedule.schedulers.transpose_loops import schedule_transpose
 from fuser.schedule.tuning_candidates import difference, neighbours
 
 TILE = 64
-"""Elements of a run below half of which it takes in the dims beside it."""
+"""Extent of M or N; below half of it the adjacent dims are merged into it."""
 CONCURRENT_BLOCKS = 4
 """Blocks of an SM at once, about."""
 PEELED_VECTOR = 4
@@ -99,7 +99,7 @@ class TransposeScheduler:
             for _, m in ranked_transposes(plan.work, device)[:MAX_EXPLAINED]:
                 found = plan.params(m, device)
                 if found != proposed:
-                    yield replace(found, reasons=(f"beside what was proposed: {difference(proposed, found)}",))
+                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
         yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:

@@ -45,7 +45,7 @@ class _Boundaries:
         self.updated = {o.alias_of for o in fusion.outputs if o.alias_of is not None}
 
     def only_stored(self, segment: Segment) -> tuple[Tensor, ...]:
-        """What a kernel makes for others alone, and they could. One that runs beside another stays."""
+        """Tensors that a segment computes only for others, and that these can recompute; none of co-resident kernels."""
         if not segment.has_kernel or segment.starts_next or segment.co_resident:
             return ()
         made = self._inputs(segment)
@@ -67,7 +67,7 @@ class _Boundaries:
         size = max(self.rank[t] for t in dropped)
 
         def nbytes(tensors: Collection[Tensor]) -> int:
-            # What has fewer dims is small beside it.
+            # Tensors of smaller rank count as free.
             return sum(t.dtype.itemsize for t in tensors if self.rank[t] >= size)
 
         saved = nbytes(dropped)

@@ -150,7 +150,7 @@ def _split(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> list[Segme
     in_order = recompute_boundaries(fusion, greedy_segments(fusion, depth_first(fusion), size_refusals), size_refusals)
     stored = [t for s in segments for t in s.fusion.output_tensors]
     if len(set(stored)) < len(stored):
-        # A run stores what a part behind it stores as well, and others may have read by then.
+        # Two segments store one tensor, and segments between them may read it.
         return in_order
     return min(
         segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.co_resident for s in found))

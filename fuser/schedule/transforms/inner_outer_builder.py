@@ -50,7 +50,7 @@ class InnerOuterScheduleBuilder:
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
-        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
+        """Full-size values that are kept between stages, without the copies of inputs."""
         b = self.builder
         _, copies, kept = self.place_values()
         graph = b.graph()
