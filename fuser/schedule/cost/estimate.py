@@ -125,23 +125,23 @@ class Estimate:
 
 def estimate(work: Work, device: DeviceInfo) -> Estimate:
     """How long it should take."""
-    places = _busy_sms(work, device)
-    found = _limits(work, device, places, *_last_waves(work, places))
-    even = _limits(work, device, places, work.blocks / places, _waves(work, places))
+    model = TimeModel(device)
+    places = model.busy_sms(work)
+    found = model.limits(work, places, *_last_waves(work, places))
+    even = model.limits(work, places, work.blocks / places, _waves(work, places))
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
         found.first_wave + found.later_waves,
         work.exchange,
         found.total - even.total,
-        device.launch + found.total,
+        model.launch + found.total,
     )
 
 
 def total_time(work: Work, device: DeviceInfo) -> float:
     """The microseconds of `estimate`: what mappings are ranked by."""
-    places = _busy_sms(work, device)
-    return device.launch + _limits(work, device, places, *_last_waves(work, places)).total
+    return TimeModel(device).total(work)
 
 
 def close_to(time: float, device: DeviceInfo) -> float:
@@ -149,69 +149,97 @@ def close_to(time: float, device: DeviceInfo) -> float:
     return device.launch + (time - device.launch) * CLOSE
 
 
-def least_time(work: Work, device: DeviceInfo, waited: float) -> float:
-    """Microseconds that a launch takes at least, whatever number of blocks up to `resident` an SM holds.
+class TimeModel:
+    """The rates and latencies of a device that all estimates for it need; times in microseconds."""
 
-    waited   of the latency of an iteration, what later ones may not have
-    """
-    # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
-    places = device.sm_count * device.clustered(work.cluster)
-    per_sm, waves = _last_waves(work, places, whole_clusters=False)
-    memory, issue, lookup, behind, first = _limits(work, device, places, per_sm, waves)
-    # A longer first iteration takes more: what it hides is no more than its latency.
-    found = Limits(memory, issue, lookup, max(0.0, behind - waves * work.iterations * waited), first)
-    return (device.launch + found.total) * (1 - ROUNDING)
+    __slots__ = ("clustered", "cycle", "hand_out", "issue", "l2_rate", "launch", "memory_rate", "sm_count", "sm_rate")
 
+    def __init__(self, device: DeviceInfo) -> None:
+        rates, latencies = device.rates, device.latencies
+        self.launch, self.cycle, self.sm_count, self.clustered = (
+            device.launch,
+            device.cycle,
+            device.sm_count,
+            device.clustered,
+        )
+        self.issue = self.cycle / rates.issue
+        self.memory_rate, self.sm_rate, self.l2_rate = device.memory_rate, device.sm_rate, rates.l2_bytes_per_ns * 1e3
+        # Until an SM is handed the next block, of a cluster or not.
+        self.hand_out = latencies.block_hand_out_ns, latencies.cluster_hand_out_ns
 
-def least_times(work: Work, device: DeviceInfo, *, begin_again: bool = False) -> tuple[LinearTime, LinearTime]:
-    """What a launch of any number of blocks of this work takes at least: what limits its rate behind the first block, and what
-    limits the rate with all latencies, but for those of the first block.
+    def total(self, work: Work) -> float:
+        """What a launch takes."""
+        places = self.busy_sms(work)
+        return self.launch + self.limits(work, places, *_last_waves(work, places)).total
 
-    begin_again   the number is how often blocks begin, anew or with other data
-    """
-    places, trips = _busy_sms(work, device), 1 if begin_again else work.iterations
-    memory, issue, lookup = _rates(work, device, trips, trips / places)
-    each = work.latency + work.exchange
-    behind = trips * (each + OWN_TRANSFER * work.moved / device.sm_rate)
-    # A block that begins again is handed out once, and ends once.
-    if not begin_again:
-        issue += _dispatch_time(1, work, device)
-        behind += work.epilogue_us
-    rates = memory**LIMITS_NORM + issue**LIMITS_NORM + lookup**LIMITS_NORM
-    all_of_them = rates + (behind / (places * work.resident)) ** LIMITS_NORM
-    start = device.launch + work.start
-    # By Minkowski's inequality: the latencies of the first block are less than all by no more than they are.
-    return (
-        LinearTime((start + each + work.epilogue_us) * (1 - ROUNDING), rates ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
-        LinearTime(start * (1 - ROUNDING), all_of_them ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
-    )
+    def least(self, work: Work, waited: float) -> float:
+        """What a launch takes at least, whatever number of blocks up to `resident` an SM holds.
 
+        waited   of the latency of an iteration, what later ones may not have
+        """
+        # With other numbers of blocks an SM clusters may fill more of them, but no more than they use altogether.
+        places = self.sm_count * self.clustered(work.cluster)
+        per_sm, waves = _last_waves(work, places, whole_clusters=False)
+        memory, issue, lookup, behind, first = self.limits(work, places, per_sm, waves)
+        # A longer first iteration takes more: what it hides is no more than its latency.
+        found = Limits(memory, issue, lookup, max(0.0, behind - waves * work.iterations * waited), first)
+        return (self.launch + found.total) * (1 - ROUNDING)
 
-def _rates(work: Work, device: DeviceInfo, begun: float, of_sm: float) -> tuple[float, float, float]:
-    """The limits memory, issue and lookup where blocks begin so often, on all SMs and on that with most of them."""
-    moved, rates, cycle = work.moved, device.rates, device.cycle
-    memory = max(
-        begun * moved / device.memory_rate,
-        of_sm * moved / device.sm_rate,
-        begun * (work.cached + moved / 2) / (rates.l2_bytes_per_ns * 1e3),
-    )
-    warps = of_sm * work.warps
-    return memory, warps * work.instructions * (cycle / rates.issue), warps * work.lines * cycle
+    def least_by_blocks(self, work: Work, *, begin_again: bool = False) -> tuple[LinearTime, LinearTime]:
+        """What a launch of any number of blocks of this work takes at least: what limits its rate behind the first block, and
+        what limits the rate with all latencies, but for those of the first block.
 
+        begin_again   the number is how often blocks begin, anew or with other data
+        """
+        places, trips = self.busy_sms(work), 1 if begin_again else work.iterations
+        memory, issue, lookup = self._rates(work, trips, trips / places)
+        each = work.latency + work.exchange
+        behind = trips * (each + OWN_TRANSFER * work.moved / self.sm_rate)
+        # A block that begins again is handed out once, and ends once.
+        if not begin_again:
+            issue += self._dispatch_time(1, work)
+            behind += work.epilogue_us
+        rates = memory**LIMITS_NORM + issue**LIMITS_NORM + lookup**LIMITS_NORM
+        all_of_them = rates + (behind / (places * work.resident)) ** LIMITS_NORM
+        start = self.launch + work.start
+        # By Minkowski's inequality: the latencies of the first block are less than all by no more than they are.
+        return (
+            LinearTime((start + each + work.epilogue_us) * (1 - ROUNDING), rates ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
+            LinearTime(start * (1 - ROUNDING), all_of_them ** (1 / LIMITS_NORM) * (1 - ROUNDING)),
+        )
 
-def _dispatch_time(blocks: int, work: Work, device: DeviceInfo) -> float:
-    """Microseconds until SMs are handed so many blocks."""
-    latencies = device.latencies
-    each = latencies.cluster_hand_out_ns if work.cluster > 1 else latencies.block_hand_out_ns
-    return blocks / device.sm_count * each / 1e3
+    def limits(self, work: Work, places: float, per_sm: float, waves: float) -> Limits:
+        """places    SMs that have blocks
+        per_sm    blocks of the SM that has most of them
+        """
+        blocks, iterations, ending = work.blocks, work.iterations, work.epilogue_us
+        memory, issue, lookup = self._rates(work, blocks * iterations, per_sm * iterations)
+        issue += self._dispatch_time(blocks, work)
+        each = work.latency + work.exchange
+        share = min(self.memory_rate / min(blocks, self.sm_count), self.sm_rate)
+        behind = waves * iterations * (each + OWN_TRANSFER * work.moved / share) + waves * ending - each - ending
+        return Limits(memory, issue, lookup, behind, each + ending + work.start)
 
+    def _rates(self, work: Work, begun: float, of_sm: float) -> tuple[float, float, float]:
+        """The limits memory, issue and lookup where blocks begin so often, on all SMs and on that with most of them."""
+        moved, warps = work.moved, of_sm * work.warps
+        memory = max(
+            begun * moved / self.memory_rate,
+            of_sm * moved / self.sm_rate,
+            begun * (work.cached + moved / 2) / self.l2_rate,
+        )
+        return memory, warps * work.instructions * self.issue, warps * work.lines * self.cycle
 
-def _busy_sms(work: Work, device: DeviceInfo) -> float:
-    """SMs that have blocks: of the places for blocks as many as clusters fill."""
-    if work.cluster == 1:
-        return float(device.sm_count)
-    places = int(float(device.sm_count) * device.clustered(work.cluster) * work.resident // work.cluster)
-    return max(1, places) * work.cluster / work.resident
+    def _dispatch_time(self, blocks: int, work: Work) -> float:
+        """Until SMs are handed so many blocks."""
+        return blocks / self.sm_count * self.hand_out[work.cluster > 1] / 1e3
+
+    def busy_sms(self, work: Work) -> float:
+        """SMs that have blocks: of the places for blocks as many as clusters fill."""
+        if work.cluster == 1:
+            return float(self.sm_count)
+        places = int(float(self.sm_count) * self.clustered(work.cluster) * work.resident // work.cluster)
+        return max(1, places) * work.cluster / work.resident
 
 
 def _waves(work: Work, places: float) -> float:
@@ -220,25 +248,13 @@ def _waves(work: Work, places: float) -> float:
 
 def _last_waves(work: Work, places: float, *, whole_clusters: bool = True) -> tuple[float, float]:
     """Blocks of the SM that is done last, and waves: of many the last one shows less."""
-    per_sm, waves = work.blocks / places, _waves(work, places)
+    per_sm = work.blocks / places
+    waves = max(1.0, per_sm / work.resident)
     waves = math.ceil(waves - 1e-9) if waves < FEW_WAVES else waves
     # The last clusters begin where others ended, all blocks of theirs on few SMs, which they fill.
     if waves > 1 and work.cluster > 1 and whole_clusters:
         return waves * work.resident, waves
     return math.ceil(per_sm) if per_sm < FEW_WAVES else per_sm, waves
-
-
-def _limits(work: Work, device: DeviceInfo, places: float, per_sm: float, waves: float) -> Limits:
-    """places    SMs that have blocks
-    per_sm    blocks of the SM that has most of them
-    """
-    blocks, iterations, ending = work.blocks, work.iterations, work.epilogue_us
-    memory, issue, lookup = _rates(work, device, blocks * iterations, per_sm * iterations)
-    issue += _dispatch_time(blocks, work, device)
-    each = work.latency + work.exchange
-    share = min(device.memory_rate / min(blocks, device.sm_count), device.sm_rate)
-    behind = waves * iterations * (each + OWN_TRANSFER * work.moved / share) + waves * ending - each - ending
-    return Limits(memory, issue, lookup, behind, each + ending + work.start)
 
 
 FEW_WAVES = 4

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.schedule.cost.code_costs import DEPENDENT, LOADED, LOOKUP
-from fuser.schedule.cost.estimate import Work, total_time
+from fuser.schedule.cost.estimate import TimeModel, Work
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 
@@ -326,6 +326,7 @@ class PointwiseCosts:
         is_far = work.read * WARP > work.written
         self._waited = waited * (device.latencies.dram_ns if is_far else device.latencies.l2_ns) / 1e3
         self._epilogue = BLOCK_CYCLES * device.cycle
+        self._model = TimeModel(device)
         self._nests: dict[tuple[int, Loops], LoopNest] = {}
         self._resident: dict[tuple[int, int], int] = {}
         self.times: dict[PointwiseMapping, float] = {}
@@ -342,7 +343,7 @@ class PointwiseCosts:
         found = self.times.get(m)
         if found is None:
             resident = self.resident_blocks(m)
-            found = total_time(self.work_of(m, resident), self.device) if resident else math.inf
+            found = self._model.total(self.work_of(m, resident)) if resident else math.inf
             self.times[m] = found
         return found
 

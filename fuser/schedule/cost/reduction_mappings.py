@@ -32,7 +32,7 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import Work, least_time, total_time
+from fuser.schedule.cost.estimate import TimeModel, Work, total_time
 from fuser.schedule.cost.mapping_search import (
     MAX_REMEMBERED,
     Timed,
@@ -150,12 +150,13 @@ def best_reduction(space: ReductionSpace, device: DeviceInfo) -> Timed[Reduction
     singles = list(_single_accesses(space, device))
     resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
     found = [(_block_work(space, m, device), m) for m in singles]
-    bounds = [_least_time(space, of, m, resident[m.threads], device) for of, m in found]
+    model = TimeModel(device)
+    bounds = [_least_time(space, of, m, resident[m.threads], device, model) for of, m in found]
 
     def times_of(place: int) -> Iterator[Timed[ReductionMapping]]:
         of, single = found[place]
         for m in _with_unrolls(space, single, device):
-            yield total_time(_work_of(space, of, m, m.resident, device), device), m
+            yield model.total(_work_of(space, of, m, m.resident, device)), m
 
     best = preferred(times_within_bounds(bounds, times_of, device), partial(_preference, space, device), device)
     assert best is not None
@@ -380,7 +381,9 @@ def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, residen
     )
 
 
-def _least_time(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> float:
+def _least_time(
+    space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo, model: TimeModel
+) -> float:
     """Microseconds that such blocks take at least, with any number of accesses a turn; `resident` of them on an SM, or fewer.
 
     With a single access nothing is read that nobody needs, the first turn is the shortest, and a thread has the fewest
@@ -388,4 +391,4 @@ def _least_time(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resi
     """
     single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
-    return least_time(single, device, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))
+    return model.least(single, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))

@@ -155,70 +155,91 @@ def work_for_rows(work: Work, m: RowMapping, rows: int) -> Work:
 
 def row_work_of(row: RowSpace, m: RowMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    cycle = device.cycle
-    along = m.threads
-    warps = -(-along * m.rows // WARP)
-    exchanges = row.exchanges(one_pass=m.one_pass)
-    elements = m.rows * row.length / m.sharing
-    steps = math.log2(min(along, WARP))
-    operations = row.operations * (AGAIN if m.in_shared else 1.0)
-    # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
-    operations *= device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0
-    operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
-    # In shared memory each stage reads the row again, and tests it.
-    passes = exchanges + 1 if m.in_shared else 0
-    # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.
-    by_element = 0 if m.in_shared else row.out_of_phase * (row.vector - 1)
-    accesses = row.arguments + passes + by_element
-    tests = (CUT_IN_SHARED * passes if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
-    instructions = m.batch * (row.vector * operations * OPERATION + ACCESS * accesses + tests)
-    instructions += exchanges * JOIN * steps + ROW + row.row_operations
-    latency = (
-        m.batch * row.vector * (operations * DEPENDENT + LOADED * row.loaded / device.max_access_bytes) + WHOLE_ROW
-    )
-    if m.in_shared:
-        latency += PIECE * passes * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
-    if row.is_misaligned:
-        latency += m.batch * (CUT_ACCESS + by_element * LOADED)
-    if m.one_pass and row.has_statistics:
-        latency += STATISTICS_STEP * math.log2(along)
-    latency = latency * cycle + device.first_to_last
-    if row.has_late_input and not m.in_shared and not m.load_all_first:
-        # What is read between stores is waited for access by access.
-        latency += m.batch * device.latencies.dram_ns / 1e3
-    if m.in_shared:
-        latency += IN_SHARED * device.latencies.dram_ns / 1e3
-    elif m.batch > 1 and not row.is_cut and m.threads * m.batch * m.sharing > row.accesses:
-        # Some threads have one access less. It is tested, and ptxas asks for it behind the use of those that are not.
-        latency += device.latencies.dram_ns / 1e3
-    if along > WARP:
-        exchange = BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * cycle
-    else:
-        exchange = BLOCK_EXCHANGE * device.block_exchange / 2 * steps / (WARP.bit_length() - 1)
-    started = start = 0.0
-    if row.late_bytes and not m.load_all_first:
+    return RowCosts(row, device).work_of(m)
+
+
+class RowCosts:
+    """What the mappings of rows ask of a device."""
+
+    def __init__(self, row: RowSpace, device: DeviceInfo) -> None:
+        self.row, self.device = row, device
+        self.cycle, self.dram = device.cycle, device.latencies.dram_ns / 1e3
+        self.first_to_last, self.cluster_start = device.first_to_last, device.cluster_start
+        self.block_exchange = BLOCK_EXCHANGE * device.block_exchange
+        # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
+        self.operations = row.operations * (device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0)
         # The first blocks wait for weights until device memory answers, and not a cache.
-        start = (device.latencies.dram_ns - device.latencies.l2_ns) / 1e3
-    if m.groups:
-        exchange += device.grid_exchange(m.sharing)
-        started = device.cluster_start
-    elif m.sharing > 1:
-        exchange += device.cluster_exchange(m.sharing)
-        started = device.cluster_start
-    return Work(
-        blocks=row_blocks(row.rows, m),
-        resident=m.resident,
-        cluster=1 if m.groups else m.sharing,
-        iterations=-(-row.rows // m.groups) if m.groups else 1,
-        warps=warps,
-        moved=elements * row.moved,
-        cached=elements * row.shared_bytes * CACHE_MISSES,
-        instructions=instructions,
-        lines=m.batch * accesses * _lines(row, along) * LOOKUP,
-        latency=latency,
-        exchange=exchanges * exchange + started,
-        start=start,
-    )
+        self.start = self.dram - device.latencies.l2_ns / 1e3 if row.late_bytes else 0.0
+        # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.
+        self.by_element = row.out_of_phase * (row.vector - 1)
+        self._lines: dict[int, float] = {}
+
+    def work_of(self, m: RowMapping) -> Work:
+        """What a mapping asks of the machine."""
+        row, along = self.row, m.threads
+        warps = -(-along * m.rows // WARP)
+        exchanges = row.exchanges(one_pass=m.one_pass)
+        elements = m.rows * row.length / m.sharing
+        steps = math.log2(min(along, WARP))
+        operations = self.operations * AGAIN if m.in_shared else self.operations
+        operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
+        # In shared memory each stage reads the row again, and tests it.
+        passes = exchanges + 1 if m.in_shared else 0
+        by_element = 0 if m.in_shared else self.by_element
+        accesses = row.arguments + passes + by_element
+        tests = (CUT_IN_SHARED * passes if m.in_shared else CUT) * row.vector if row.is_misaligned else 0.0
+        instructions = m.batch * (row.vector * operations * OPERATION + ACCESS * accesses + tests)
+        instructions += exchanges * JOIN * steps + ROW + row.row_operations
+        lines = self._lines.get(along)
+        if lines is None:
+            lines = self._lines[along] = _lines(row, along) * LOOKUP
+        return Work(
+            blocks=row_blocks(row.rows, m),
+            resident=m.resident,
+            cluster=1 if m.groups else m.sharing,
+            iterations=-(-row.rows // m.groups) if m.groups else 1,
+            warps=warps,
+            moved=elements * row.moved,
+            cached=elements * row.shared_bytes * CACHE_MISSES,
+            instructions=instructions,
+            lines=m.batch * accesses * lines,
+            latency=self._latency(m, operations, passes, by_element),
+            exchange=self._exchange(m, exchanges, warps, steps),
+            start=0.0 if m.load_all_first else self.start,
+        )
+
+    def _latency(self, m: RowMapping, operations: float, passes: int, by_element: int) -> float:
+        """Microseconds of a block by itself, without exchanges."""
+        row = self.row
+        each = operations * DEPENDENT + LOADED * row.loaded / self.device.max_access_bytes
+        latency = m.batch * row.vector * each + WHOLE_ROW
+        if m.in_shared:
+            latency += PIECE * passes * m.batch / unrolled(m.batch, is_cut=row.is_misaligned)
+        if row.is_misaligned:
+            latency += m.batch * (CUT_ACCESS + by_element * LOADED)
+        if m.one_pass and row.has_statistics:
+            latency += STATISTICS_STEP * math.log2(m.threads)
+        latency = latency * self.cycle + self.first_to_last
+        if row.has_late_input and not m.in_shared and not m.load_all_first:
+            # What is read between stores is waited for access by access.
+            latency += m.batch * self.dram
+        if m.in_shared:
+            return latency + IN_SHARED * self.dram
+        if m.batch > 1 and not row.is_cut and m.threads * m.batch * m.sharing > row.accesses:
+            # Some threads have one access less. It is tested, and ptxas asks for it behind the use of those that are not.
+            return latency + self.dram
+        return latency
+
+    def _exchange(self, m: RowMapping, exchanges: int, warps: int, steps: float) -> float:
+        """Microseconds in which threads and blocks wait for one another."""
+        if m.threads > WARP:
+            exchange = self.block_exchange + WARP_JOINS * warps * self.cycle
+        else:
+            exchange = self.block_exchange / 2 * steps / (WARP.bit_length() - 1)
+        if m.sharing == 1 and not m.groups:
+            return exchanges * exchange
+        others = self.device.grid_exchange if m.groups else self.device.cluster_exchange
+        return exchanges * (exchange + others(m.sharing)) + self.cluster_start
 
 
 def _lines(row: RowSpace, threads: int) -> float:

@@ -29,7 +29,7 @@ from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
-from fuser.schedule.cost.estimate import Work, least_times, total_time
+from fuser.schedule.cost.estimate import TimeModel, Work, total_time
 from fuser.schedule.cost.mapping_search import (
     MAX_REMEMBERED,
     Timed,
@@ -40,6 +40,7 @@ from fuser.schedule.cost.mapping_search import (
 )
 from fuser.schedule.cost.persistent_bytes import persistent_rows
 from fuser.schedule.cost.row_mappings import (
+    RowCosts,
     RowMapping,
     block_group_mapping_for_rows,
     block_group_mappings,
@@ -159,11 +160,13 @@ def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | 
     rows = asked.row.rows
     found = _of_any_rows(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
 
+    model = TimeModel(device)
+
     def times_of(place: int) -> Iterator[Timed[RowMapping]]:
         known = found[place]
         m = _for_rows(asked, known.mapping, device)
         if m is not None:
-            yield total_time(work_for_rows(known.work, m, rows), device), known.mapping
+            yield model.total(work_for_rows(known.work, m, rows)), known.mapping
 
     bounds = [
         a if (a := k.start + k.of_row * rows) > (b := k.other_start + k.other_of_row * rows) else b for k in found
@@ -189,9 +192,10 @@ def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapp
     """All mappings of rows with these `side_by_side`, however many there are."""
     mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
     found: list[_RowCountMapping] = []
+    costs, model = RowCosts(asked.row, device), TimeModel(device)
     for m in mappings:
-        work = row_work_of(asked.row, m, device)
-        first, other = least_times(work, device, begin_again=m.groups > 0)
+        work = costs.work_of(m)
+        first, other = model.least_by_blocks(work, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
         found.append(_RowCountMapping(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
     return found
