@@ -45,6 +45,8 @@ def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
 
         return filtered
 
+    # Rows of tests are short.
+    monkeypatch.setattr(enumeration, "MIN_THREADS", 1)
     # Nothing is taken from before, nor left for later tests.
     monkeypatch.setattr(inner_persistent, "_best", first_of_all)
     for find in (independent_block_mappings, block_group_mappings):

@@ -34,6 +34,8 @@ from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
 COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
+WIDES = (32, 64, 128, 256)
+"""Threads along a part of the last loop."""
 UNROLLS = (2, 4, 8)
 """Iterations of a thread."""
 MAX_UNALIGNED = 2
@@ -69,7 +71,7 @@ def _single_iterations(nest: LoopNest, device: DeviceInfo) -> Iterator[Pointwise
         rows = power_of_two(rows)
     seen: set[tuple[int, int]] = set()
     for threads in BLOCKS:
-        wides = {WARP << k for k in range(4) if WARP << k <= threads and WARP << k < counts[-1]}
+        wides = {n for n in WIDES if n <= threads and n < counts[-1]}
         if len(loops) == 1:
             wides = {threads}
         elif counts[-1] <= threads:

@@ -68,6 +68,8 @@ CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
 """Blocks of an SM that may share reductions."""
+SHARING_THREADS = (256, 128)
+"""Threads of a block, at least, that shares reductions: of columns, and of rows."""
 COLUMNS = (4, 8, 16, 32, 64, 128, 256)
 """Threads along the kept dims, where the fastest dim is one of them."""
 MAX_JOINED = 16
@@ -226,11 +228,13 @@ def _sharings(
 ) -> Iterator[tuple[int, bool, bool]]:
     """(sharing, grid_along, cluster)."""
     yield 1, False, False
-    blocks = ceil_div(space.units, beside)
+    blocks, threads = ceil_div(space.units, beside), along * beside * max(1, outer)
     if not space.may_split or (space.inner and beside > 1) or blocks >= 2 * device.sm_count:
         return
-    places = device.max_threads_per_sm // (along * beside * max(1, outer))
-    wanted = {device.sm_count * n // blocks for n in PLACES if n <= max(1, places)} | {device.sm_count // 2 // blocks}
+    if threads < SHARING_THREADS[space.inner]:
+        return
+    places = device.max_threads_per_sm // threads
+    wanted = {device.sm_count * n // blocks for n in PLACES if n <= max(1, places)}
     if space.is_exact:
         # Few rows are any number of them.
         wanted = {1 << n.bit_length() >> 1 for n in wanted}

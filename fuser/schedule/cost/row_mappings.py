@@ -63,6 +63,8 @@ MAX_CUT, MAX_PIECES = 8, 16
 memory, where each is waited for by itself."""
 MIN_PIECES = 4
 """Of those: one is waited for while others come."""
+MIN_THREADS = 128
+"""Threads of a block that has a row in shared memory, or shares one with its cluster."""
 GROUP_THREADS = (256, 512, 1024)
 """Threads of a block of a group."""
 MAX_RESIDENT = 4
@@ -284,6 +286,8 @@ def _in_registers(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator
             # With a larger batch and the same threads, some accesses would be idle for every thread.
             if threads > device.max_threads_per_block or -(-mine // threads) < batch:
                 continue
+            if sharing > 1 and threads < MIN_THREADS:
+                break
             expected, needed = _registers(row, batch, one_pass, in_shared=False)
             if needed > max_registers(threads, device):
                 continue
@@ -309,6 +313,8 @@ def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[Ro
         mine = -(-row.accesses // sharing)
         for batch in range(2, MAX_BATCH + 1):
             threads = -(-mine // (batch * WARP)) * WARP
+            if threads < MIN_THREADS:
+                break
             if -(-mine // threads) < batch:
                 continue
             held = threads * batch * row.vector * row.loaded + BESIDE_ROW
