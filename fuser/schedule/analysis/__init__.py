@@ -6,6 +6,7 @@ Imports of schedule/: scheduler.py and params.py alone.
     input_reads.py          how a segment reads its inputs: at the indices of its loops, or displaced
     windows.py              restrictions of loops by the windows of slices, pads and concatenations
     reduced_dims.py         the dims that the reductions of a segment reduce, and whether one loop nest serves them all
+    reduced_space.py        the iteration space of the reductions of a segment at some sizes
     stages.py               passes over the full-size data, and the values that are kept on chip between them
     inner_outer.py          which reductions are statistics of rows, and which are sums of columns
     independent_outputs.py  groups of outputs that have only cheap values in common

@@ -17,8 +17,8 @@ from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bo
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
-from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.params import Aligned, Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
@@ -108,18 +108,13 @@ def _reads_along(
 
 def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 1) -> Rows | Refused:
     """The rows of a segment, whose elements are at most `max_element_stride` elements apart."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    order = dim_order(graph, segment, reference, inputs)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    space = reduced_space(segment, inputs)
+    graph, order, groups, reduced, extent = space.graph, space.order, space.groups, space.reduced, space.sizes
     within = list(itertools.takewhile(lambda d: groups[d] not in reduced, reversed(order)))
     pitch = math.prod(extent[groups[d]] for d in within)
     if within and (max_element_stride == 1 or pitch > max_element_stride or len(within) == len(order)):
         return Refused("the fastest dim is not reduced")
-    length = math.prod(extent[g] for g in groups if g in reduced)
-    rows = math.prod(extent[g] for g in groups if g not in reduced)
+    length, rows = space.length, space.kept
     if length < 1 or rows < 1:
         return Refused("there is no element")
 

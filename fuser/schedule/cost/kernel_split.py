@@ -18,8 +18,9 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.reduced_dims import reductions_of
+from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
@@ -48,14 +49,8 @@ def choose_kernel_split(
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
         return None
     levels = stage_levels(empty_schedule(segment))
-    graph = resolving_graph(segment)
-    reduced = reduced_groups(graph, reference_reduction(segment, graph))
     # What is computed of results alone reads no row again.
-    full = {
-        t.name
-        for t in segment.tensors
-        if not reduced.isdisjoint(graph.group(d) for d in t.visible if not d.is_broadcast)
-    }
+    full = {t.name for t in segment.tensors if reduced_space(segment, inputs).is_reduced(t.visible)}
     last = max((level for name, level in levels.items() if name in full), default=0)
     if last == 0:
         return None
@@ -140,17 +135,13 @@ class _Sizes:
 
     @staticmethod
     def of(segment: Fusion, inputs: SegmentInputs) -> _Sizes:
-        graph = resolving_graph(segment)
-        reference = reference_reduction(segment, graph)
-        reduced = reduced_groups(graph, reference)
-        size = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
-        rows = math.prod(n for g, n in size.items() if g not in reduced)
+        space = reduced_space(segment, inputs)
 
         def full(dims: Iterable[IterDomain | None]) -> int:
-            own = [graph.group(d) for d in dims if d is not None and not d.is_broadcast]
-            return 0 if reduced.isdisjoint(own) else math.prod(size.get(g, 1) for g in own)
+            own = space.own_groups(dims)
+            return 0 if space.reduced.isdisjoint(own) else math.prod(space.sizes.get(g, 1) for g in own)
 
         read = sum(full(r.followed_dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
         made = [t for t in segment.output_tensors if t not in segment.input_tensors]
-        length = math.prod(n for g, n in size.items() if g in reduced)
-        return _Sizes(rows, length, read, sum(full(t.visible) * t.dtype.itemsize for t in made))
+        written = sum(full(t.visible) * t.dtype.itemsize for t in made)
+        return _Sizes(space.kept, space.length, read, written)

@@ -40,7 +40,7 @@ class PointwiseHeuristic(PointwiseSpace):
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
-        flat = None if self.is_empty or self.misaligned_accesses() is None else self._flat(order)
+        flat = None if self.is_empty or self.misaligned_accesses is None else self._flat(order)
         if flat is not None:
             return flat
         plan = self.plan()
@@ -56,7 +56,7 @@ class PointwiseHeuristic(PointwiseSpace):
         """The mappings that there are, with the widest accesses that are right for these sizes."""
         if self.is_empty:
             return PointwisePlan(self.work((1,), {}), {1: {}}, {})
-        accesses = self.misaligned_accesses()
+        accesses = self.misaligned_accesses
         if accesses is not None:
             vector, widths, access = accesses
             length = math.prod(self.sizes[g] for g in self.parts[-1])

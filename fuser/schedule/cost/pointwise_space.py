@@ -104,6 +104,7 @@ class PointwiseSpace:
         """Whether every SM has threads enough where each takes so many elements."""
         return self.total >= elements * MIN_THREADS * self.device.sm_count
 
+    @cached_property
     def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], Access] | None:
         """(elements of a thread, width of each argument's accesses, where they begin) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""

@@ -14,8 +14,9 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.input_reads import input_reads, tested_dims
-from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.analysis.reduced_dims import reductions_of
+from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import joined_bytes
@@ -142,12 +143,8 @@ class SizedReduction:
 
 def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> SizedReduction:
     """Of a segment that `accepts_reductions` takes."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    order = dim_order(graph, segment, reference, inputs)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    found = reduced_space(segment, inputs)
+    graph, order, groups, reduced, extent = found.graph, found.order, found.groups, found.reduced, found.sizes
     inner = groups[order[-1]] in reduced
     reductions = reductions_of(segment)
     registers = sum(len(tensor_outputs(e)) for e in reductions)
@@ -158,8 +155,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     most = max_unrolled_elements(segment, device)
     while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
         limit //= 2
-    kept_count = math.prod(extent[g] for g in groups if g not in reduced)
-    reduced_count = math.prod(extent[g] for g in groups if g in reduced)
+    kept_count, reduced_count = found.kept, found.length
     full = sum(size for size, dims in reads if dims == largest)
     # What all elements of an access share comes from a cache, but takes registers.
     shared = sum(size for size, dims in reads if dims != largest)

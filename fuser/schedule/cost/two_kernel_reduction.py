@@ -23,7 +23,6 @@ from fuser.ir.fusion.fusion import (
     Broadcast,
     Expand,
     Fusion,
-    IterDomain,
     Permute,
     Pointwise,
     Reducing,
@@ -39,8 +38,8 @@ from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.reduced_dims import reductions_of
+from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.estimate import total_time
@@ -166,15 +165,13 @@ def _has_steps(segment: Fusion) -> bool:
 
 def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | None:
     """The rows of a segment as parts; None where they are one run each or empty, or kept dims are the fastest."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    solid = [groups[d] for d in dim_order(graph, segment, reference, inputs) if not groups[d].is_broadcast]
+    space = reduced_space(segment, inputs)
+    graph, reduced = space.graph, space.reduced
+    solid = [space.groups[d] for d in space.order if not space.groups[d].is_broadcast]
     fast = frozenset(takewhile(reduced.__contains__, reversed(solid)))
     if not fast or fast == reduced & set(solid):
         return None
-    size = {g: inputs.evaluate(g.extent) for g in solid}
+    size = {g: space.sizes[g] for g in solid}
     if 0 in size.values():
         return None
     runs: list[int] = []
@@ -182,17 +179,13 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
     widest = 1
     moved = 0.0
 
-    def has_rows(dims: Iterable[IterDomain | None]) -> bool:
-        own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
-        return bool(own & reduced) and bool(own - reduced)
-
     def moved_by(count: int, itemsize: int, along: Iterable[Group]) -> float:
         run = math.prod(size[g] for g in takewhile(fast.__contains__, along)) * itemsize
         runs.append(run)
         return count * itemsize * (burst_overhead(run) if run > itemsize else 1.0)
 
     for r in input_reads(segment):
-        if not r.tensor.is_cpu and has_rows(r.dims):
+        if not r.tensor.is_cpu and space.is_full(r.dims):
             described = inputs.tensors[r.tensor.name]
             order = sorted(range(len(r.dims)), key=lambda d: described.strides[d])
             found = [d for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
@@ -201,7 +194,7 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
             widest = max(widest, r.tensor.dtype.itemsize)
             moved += moved_by(count, r.tensor.dtype.itemsize, map(graph.group, found))
     for t in segment.output_tensors:
-        if t not in segment.input_tensors and has_rows(t.visible):
+        if t not in segment.input_tensors and space.is_full(t.visible):
             found = [d for k in reversed(memory_order(t.stride_order)) if not (d := t.visible[k]).is_broadcast]
             count = math.prod(size.get(graph.group(d), 1) for d in found)
             written += count * t.dtype.itemsize

@@ -31,6 +31,7 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
 from fuser.schedule.analysis.stages import chained_reductions
 from fuser.schedule.cost.register_columns import RegisterColumnShape
@@ -105,15 +106,11 @@ class ChainedReductionScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        graph = resolving_graph(segment)
+        space = reduced_space(segment, inputs)
         rows = _head_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
             return rows
-        reference = reference_reduction(segment, graph)
-        reduced = reduced_groups(graph, reference)
-        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
-        count = math.prod(n for g, n in extent.items() if g not in reduced)
-        length = math.prod(n for g, n in extent.items() if g in reduced)
+        count, length = space.kept, space.length
         if count < 1:
             return Refused("there is no row")
         if isinstance(rows, InnerPersistentParams):
@@ -133,7 +130,7 @@ class ChainedReductionScheduler:
         bounds: tuple[tuple[str, int, int, int], ...] = ()
         most = next((n for n in FEW_BLOCKS if found <= n), 0)
         if blocks == 0 and most:
-            bounds = _row_count_ranges(graph, segment, extent.keys() - reduced, most * rows_per_block)
+            bounds = _row_count_ranges(space.graph, segment, space.sizes.keys() - space.reduced, most * rows_per_block)
         words = f"{reason}: the last one joins what all of them have"
         return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 

@@ -14,18 +14,18 @@ are kept in shared memory, as many as fit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, Welford, tensor_outputs
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
@@ -148,19 +148,11 @@ def propose_grid_persistent(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo
 ) -> OuterPersistentParams | Refused:
     """Parameters for blocks that share the rows of their columns."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    reduced = reduced_groups(graph, reference)
-    extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
-    rows = math.prod(n for g, n in extent.items() if g in reduced)
-    columns = math.prod(n for g, n in extent.items() if g not in reduced)
+    space = reduced_space(segment, inputs)
+    rows, columns = space.length, space.kept
     if rows < 1 or columns < 1:
         return Refused("there is no element")
-
-    def has_rows(t: Tensor) -> bool:
-        return any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-
-    rows_of = [t for t in segment.input_tensors if not t.is_cpu and has_rows(t)]
+    rows_of = [t for t in segment.input_tensors if not t.is_cpu and space.is_reduced(t.visible)]
     read = [t.dtype.itemsize for t in rows_of]
     if not read:
         return Refused("no input has rows")
@@ -174,7 +166,7 @@ def propose_grid_persistent(
     levels = stage_levels(builder)
     two_passes = len(set(levels.values())) == 2
     # A pass that only reduces runs as the one before it: what that kept first would be needed first.
-    goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
+    goes_back = any(space.is_reduced(t.visible) and levels.get(t.name) == 1 for t in segment.output_tensors)
     keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
     thread = ColumnAccessCost(loops.vector, loops.vector * sum(read), held, joined, keeps)
     shape = choose_outer_shape(rows, columns, thread, max(read), device)
@@ -234,14 +226,11 @@ def propose_in_registers(
     held = _register_columns(segment, loops, inputs, ending)
     if isinstance(held, Refused):
         return held
-    rows, columns = held.rows, held.columns
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    groups, reduced = dim_groups(graph, reference), reduced_groups(graph, reference)
+    rows, columns, space = held.rows, held.columns, reduced_space(segment, inputs)
     shape = choose_register_shape(held, max_unrolled_elements(segment, device), device, may_share=may_share)
     if shape is None:
         return Refused(f"no block holds {rows} rows of its columns")
-    bounds = row_extent_ranges(segment, graph, reduced, inputs, rows, loops.order, list(groups))
+    bounds = row_extent_ranges(segment, space.graph, space.reduced, inputs, rows, loops.order, space.groups)
     if isinstance(bounds, Refused):
         return bounds
     made = replace(
@@ -268,27 +257,17 @@ def _register_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
 ) -> RegisterColumns | Refused:
     """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    extent = {g: inputs.evaluate(g.extent) for g in groups}
-    rows = math.prod(n for g, n in extent.items() if g in reduced)
-    columns = math.prod(n for g, n in extent.items() if g not in reduced)
-    if rows < 1 or columns < 1:
+    space = reduced_space(segment, inputs)
+    if space.length < 1 or space.kept < 1:
         return Refused("there is no element")
-
-    def is_full(dims: Iterable[IterDomain | None]) -> bool:
-        own = {graph.group(d) for d in dims if d is not None and not d.is_broadcast}
-        return not own.isdisjoint(reduced) and not own <= reduced
-
-    read = [r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu and is_full(r.followed_dims)]
-    written = [t.dtype.itemsize for t in segment.output_tensors if is_full(t.visible)]
+    full = (r for r in input_reads(segment) if not r.tensor.is_cpu and space.is_full(r.followed_dims))
+    read = [r.tensor.dtype.itemsize for r in full]
+    written = [t.dtype.itemsize for t in segment.output_tensors if space.is_full(t.visible)]
     if not read:
         return Refused("no input has rows")
     return RegisterColumns(
-        rows,
-        columns,
+        space.length,
+        space.kept,
         loops.vector,
         min(read),
         sum(read) + sum(written),

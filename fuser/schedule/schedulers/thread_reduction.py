@@ -20,7 +20,6 @@ from the cache, the results determine the traffic, and the loops are in the orde
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import dropwhile
@@ -33,8 +32,9 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
-from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reference_reduction
-from fuser.schedule.analysis.reference import concrete_dims, dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.reduced_dims import accepts_reductions
+from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.stages import empty_schedule, recompute_cheap_values, row_reductions, stage_levels
 from fuser.schedule.analysis.windows import require_unclamped
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
@@ -134,10 +134,9 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     found = propose_by_thread(segment, inputs, device)
     if isinstance(found, Refused):
         return False
-    graph = resolving_graph(segment)
-    groups = dim_groups(graph, reference_reduction(segment, graph))
-    solid = [g for g in groups if inputs.evaluate(g.extent) != 1]
-    arguments = arguments_of(graph, segment, inputs)
+    space = reduced_space(segment, inputs)
+    solid = [g for g in space.groups if space.sizes[g] != 1]
+    arguments = arguments_of(space.graph, segment, inputs)
     if _is_outer_product(arguments, segment, solid):
         return True
     loops = found.loops
@@ -146,7 +145,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
     has_stages = len(set(stage_levels(empty_schedule(segment)).values())) > 1
     looks_up = any(r.lookups for r in input_reads(segment))
-    is_elsewhere = not _reads_runs(arguments, segment, reduced_groups(graph, reference_reduction(segment, graph)))
+    is_elsewhere = not _reads_runs(arguments, segment, space.reduced)
     return width > vector or (width == vector and (has_runs or has_stages or looks_up or is_elsewhere))
 
 
@@ -154,17 +153,13 @@ def propose_by_thread(
     segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, vector: int = 0
 ) -> ThreadReductionParams | Refused:
     """What is proposed for a segment that is accepted, with `vector` indices of a thread if that is given."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    sizes = {g: inputs.evaluate(g.extent) for g in groups}
-    count = math.prod(sizes[g] for g in groups if g in reduced)
+    space = reduced_space(segment, inputs)
+    graph, groups, reduced, sizes, count = space.graph, space.groups, space.reduced, space.sizes, space.length
     if not 1 < count <= MAX_LOADED_BYTES:
         return Refused(f"{count} elements are no few that a thread should reduce")
-    if math.prod(sizes[g] for g in groups if g not in reduced) < MIN_THREADS * device.sm_count:
+    if space.kept < MIN_THREADS * device.sm_count:
         return Refused("there are too few results for a thread each")
-    order = dim_order(graph, segment, reference, inputs)
+    order = space.order
     solid = [d for d in order if not groups[d].is_broadcast]
     kept = [d for d in solid if groups[d] not in reduced]
     # Runs at the end of what a thread takes are counted from the last dim.

@@ -1,0 +1,57 @@
+"""The iteration space that the reductions of a segment share, at the sizes at hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+
+from fuser.ir.fusion.fusion import Fusion, IterDomain
+from fuser.ir.fusion.iteration_graph import Group
+from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
+from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.scheduler import SegmentInputs
+
+
+class ReducedSpace:
+    """The dims of a segment that `accepts_reductions` takes, as those of its reference.
+
+    groups, reduced   of all dims of the reference, and of those that are reduced
+    sizes             elements of each
+    """
+
+    def __init__(self, segment: Fusion, inputs: SegmentInputs) -> None:
+        self.segment, self.inputs, self.graph = segment, inputs, resolving_graph(segment)
+        self.reference = reference_reduction(segment, self.graph)
+        self.groups = dim_groups(self.graph, self.reference)
+        self.reduced = reduced_groups(self.graph, self.reference)
+        self.sizes = {g: inputs.evaluate(g.extent) for g in self.groups}
+        self.kept = math.prod(n for g, n in self.sizes.items() if g not in self.reduced)
+        self.length = math.prod(n for g, n in self.sizes.items() if g in self.reduced)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Dims of the reference, slowest first: see `dim_order`."""
+        return dim_order(self.graph, self.segment, self.reference, self.inputs)
+
+    def own_groups(self, dims: Iterable[IterDomain | None]) -> set[Group]:
+        """Those of dims of more than one element."""
+        return {self.graph.group(d) for d in dims if d is not None and not d.is_broadcast}
+
+    def is_reduced(self, dims: Iterable[IterDomain | None]) -> bool:
+        """Whether any of some dims is reduced."""
+        return not self.reduced.isdisjoint(self.own_groups(dims))
+
+    def is_full(self, dims: Iterable[IterDomain | None]) -> bool:
+        """Whether some of them are reduced, and some are not."""
+        own = self.own_groups(dims)
+        return not own.isdisjoint(self.reduced) and not own <= self.reduced
+
+
+def reduced_space(segment: Fusion, inputs: SegmentInputs) -> ReducedSpace:
+    """That of a segment for some inputs, of which it is found once."""
+    key = ReducedSpace, resolving_graph(segment)
+    found: ReducedSpace | None = inputs.answers.get(key)
+    if found is None:
+        found = inputs.answers[key] = ReducedSpace(segment, inputs)
+    return found
