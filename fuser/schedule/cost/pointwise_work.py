@@ -217,7 +217,7 @@ class LoopNest:
         self.accesses = [self._access(s, count) for s, count in Counter(work.streams).items()]
         self._divisions = DIVISION * sum(len(loop) - 1 for loop in loops)
         self._threads: dict[tuple[int, int, bool], _ThreadWork] = {}
-        self._lines: dict[tuple[int, int, tuple[int, ...]], float] = {}
+        self._lines: dict[tuple[int, int], list[tuple[int, int, int, float]]] = {}
         self._pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def _access(self, s: AccessPattern, arguments: int) -> _Access:
@@ -281,18 +281,20 @@ class LoopNest:
     def lines(self, m: PointwiseMapping, thread: _ThreadWork) -> float:
         """Cycles of the first-level cache for all accesses of a warp."""
         wide = min(m.threads_x, WARP)
-        asked = wide, min(m.threads_y, WARP // wide), thread.times
-        found = self._lines.get(asked)
-        if found is None:
-            lanes, found = self._digits(*asked[:2]), 0.0
-            for (s, arguments, own, _, access, *_), times in zip(self.accesses, asked[2], strict=True):
+        asked = wide, min(m.threads_y, WARP // wide)
+        known = self._lines.get(asked)
+        if known is None:
+            known, lanes = self._lines.setdefault(asked, []), self._digits(*asked)
+            for s, arguments, own, _, access, *_ in self.accesses:
                 pieces, extent = touched_pieces(s, access, lanes)
                 if s.is_stored:
                     each = (max(1.0, extent / SECTOR_BYTES) + (not s.is_even)) * STORED
                 else:
                     each = max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
-                found += arguments * (times * own // access) * pieces * each
-            self._lines[asked] = found
+                known.append((own, access, arguments * pieces, each))
+        found = 0.0
+        for (own, access, pieces, each), times in zip(known, thread.times, strict=True):
+            found += times * own // access * pieces * each
         return found
 
     def touched(self, m: PointwiseMapping, thread: _ThreadWork) -> tuple[float, float]:
