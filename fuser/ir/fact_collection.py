@@ -1,9 +1,9 @@
 """Which facts a scheduled fusion asks for, and which of them hold for the arguments at hand.
 
-Always asked: the layout of every input and which of its dims have one element, the bound that allows 32-bit indices, that the
-launch can count its blocks and threads where their number depends on extents, and that an output written in place overlaps no
-other input. A vectorized copy asks for the alignment and divisibility of its argument, `require_extent_range` for a
-bound. Nothing else enters a kernel's key.
+Always required: the layout of every input and which of its dims have one element, the bound that allows 32-bit indices, that
+the launch can count its blocks and threads where their number depends on extents, and that an output written in place
+overlaps no other input. A vectorized copy asks for the alignment and divisibility of its argument, `require_extent_range`
+for a bound. Nothing else enters a kernel's key.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def collect_facts(
         else:
             facts = _with_run(t.name, described, facts, _dims_of_vectors(scheduled, t))
             facts += _vector_facts(t, width, described, frozenset(facts))
-    facts += scheduled.asked
+    facts += scheduled.required_facts
     facts += _disjoint_facts(scheduled)
     facts += _launch_facts(scheduled)
     kept = those_that_hold(facts, tensors, evaluate)
@@ -115,7 +115,7 @@ def declared_facts(scheduled: ScheduleBuilder, *, index_bits: int | None = None)
             order = memory_order(t.stride_order)
             facts += [Aligned(t.name, nbytes), ExtentDivisible(t.name, order[-1], width)]
             facts += [StrideDivisible(t.name, d, nbytes) for d in order[:-1]]
-    facts += scheduled.asked
+    facts += scheduled.required_facts
     if index_bits != 64:
         facts.append(LoopBound(INDEX_LIMIT, loop_products(scheduled)))
     return frozenset(facts)
@@ -148,23 +148,25 @@ def _output_vector_facts(
         for i, d in enumerate(t.visible)
         if isinstance(d.extent, Symbol)
     }
-    # What the output's own symbols are equal to is asked for where no input has these.
-    extent = asked_of_output(tensor, width, owners, evaluate, lambda d: [d.extent])
+    # If no input has the output's own symbols: equal extents of inputs.
+    extent = divisible_extent_of_output(tensor, width, owners, evaluate, lambda d: [d.extent])
     if extent is None:
         graph = scheduled.exact_graph()
-        extent = asked_of_output(tensor, width, owners, evaluate, lambda d: [m.extent for m in graph.same_dims(d)])
+        extent = divisible_extent_of_output(
+            tensor, width, owners, evaluate, lambda d: [m.extent for m in graph.same_dims(d)]
+        )
     return [] if extent is None else [ExtentDivisible(*owners[extent], width)]
 
 
-def asked_of_output(
+def divisible_extent_of_output(
     tensor: Tensor,
     width: int,
     owned: Container[Int],
     evaluate: Callable[[Int], int],
     extents: Callable[[IterDomain], Iterable[Int]],
 ) -> Int | None:
-    """The extent that is asked to be divisible where vectors of `width` are stored: the fastest that is, of those that are
-    `owned` by dims of inputs. Nothing is asked of an expression: that says nothing about what it is made of.
+    """The extent that must be divisible if vectors of `width` are stored: the fastest divisible one of those that are `owned`
+    by dims of inputs. Expressions are not required to be divisible: that implies nothing about their symbols.
 
     extents  what is known to be the extent of a dim
     """
@@ -229,7 +231,7 @@ def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layou
     nbytes = width * tensor.dtype.itemsize
     facts: list[Fact] = [Aligned(tensor.name, nbytes)]
     zero = [d for d in range(len(described.sizes)) if ZeroStride(tensor.name, d) in layout]
-    facts += [ExtentDivisible(tensor.name, d, width) for d in asked_of_input(tensor, width, described, zero)]
+    facts += [ExtentDivisible(tensor.name, d, width) for d in divisible_dims_of_input(tensor, width, described, zero)]
     order = _fastest_first(described)
     facts += [
         StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1
@@ -237,8 +239,10 @@ def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layou
     return facts
 
 
-def asked_of_input(tensor: Tensor, width: int, described: TensorDescriptor, zero: Collection[int] = ()) -> list[int]:
-    """Dims whose extents are asked to be divisible where vectors of `width` are read, as far as they are.
+def divisible_dims_of_input(
+    tensor: Tensor, width: int, described: TensorDescriptor, zero: Collection[int] = ()
+) -> list[int]:
+    """The dims whose extents must be divisible if vectors of `width` are read, of those that are.
 
     The divisor of the linear index may come from any dim but those of stride 0 (`zero`): the fastest that has it is enough.
     """

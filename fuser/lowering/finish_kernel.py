@@ -175,7 +175,7 @@ def _min_blocks(per_sm: int, block: tuple[Int, ...]) -> int:
     threads = 1
     for extent in block:
         if not extent.is_const:
-            raise SchedulingError(f"{per_sm} blocks a processor were asked for, and a block has {extent} threads")
+            raise SchedulingError(f"{per_sm} blocks per SM are requested, and a block has {extent} threads")
         threads *= extent.value
     top, _ = rung_of(threads)
     return -(-per_sm * threads // top)

@@ -84,9 +84,9 @@ def _partial_residency(s: _Lowering) -> _Body:
 def _pipeline_copies(s: _Lowering) -> _Body:
     ahead, required = _prefetched_tensors(s.scheduled, MemoryType.shared)
     states = s.scheduled.states
-    asked = frozenset(n for n, state in states.items() if state.op_type is LoadStoreOpType.cp_async)
+    requested = frozenset(n for n, state in states.items() if state.op_type is LoadStoreOpType.cp_async)
     double_buffered = frozenset(n for n in ahead if states[n].iterations_ahead == 2)
-    return pipeline_copies(s.body, ahead, required, s.lowered.thread_private, asked, double_buffered)
+    return pipeline_copies(s.body, ahead, required, s.lowered.thread_private, requested, double_buffered)
 
 
 def _expand_collectives(s: _Lowering) -> _Body:

@@ -137,7 +137,7 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
         if threads[0] and threads[1] and (high > 1 or threads[1] == 1) and _fits(device, *threads):
             yield replace(params, block_shape=threads)
     yield from _halves_and_doubles(params, "unroll", most=8)
-    # How wide the accesses to tiles are is asked of the tensors: their scheduler adds those.
+    # The vector widths of tiles depend on the tensors: the scheduler adds these candidates.
     has_tiles = params.tile_dims > 0 or bool(params.whole_inputs)
     if isinstance(params.access, Aligned) and params.vector > 1 and not has_tiles:
         narrow = params.vector // 2

@@ -135,7 +135,7 @@ class TransformVerbs(ScheduledFusion):
             )
         if not 0 <= low <= high:
             raise SchedulingError(f"cannot ask for an extent of {name} within {low} and {high}")
-        self.asked.append(ExtentWithin(name, dim, low, high))
+        self.required_facts.append(ExtentWithin(name, dim, low, high))
         self.records.append(Record("require_extent_range", name, (dim, low, high)))
 
     def require_extent_divisible(self, name: str, dim: int, divisor: int) -> None:
@@ -149,7 +149,7 @@ class TransformVerbs(ScheduledFusion):
             )
         if divisor < 1:
             raise SchedulingError(f"cannot ask for an extent of {name} that is a multiple of {divisor}")
-        self.asked.append(ExtentDivisible(name, dim, divisor))
+        self.required_facts.append(ExtentDivisible(name, dim, divisor))
         self.records.append(Record("require_extent_divisible", name, (dim, divisor)))
 
     def require_blocks_per_sm(self, count: int) -> None:

@@ -139,7 +139,7 @@ class ScheduledFusion:
         self.records: list[Record] = []
         # By the number of a record, the user's line that asked for it.
         self.places: dict[int, SourceLocation] = {}
-        self.asked: list[ExtentWithin | ExtentDivisible] = []
+        self.required_facts: list[ExtentWithin | ExtentDivisible] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
         # Whether rows that share a block are tested once for all of them.

@@ -249,7 +249,7 @@ def legality_problems(builder: ScheduleBuilder) -> list[str]:
     """What lowering would refuse about single tensors, in words."""
     findings: list[str] = []
     arguments = builder.input_names | builder.output_names
-    known = canonical_symbols(builder, frozenset(builder.asked))
+    known = canonical_symbols(builder, frozenset(builder.required_facts))
     graph = builder.exact_graph(lambda extent: extent.substitute(known))
     for t in builder.tensors:
         state = builder.states[t.name]

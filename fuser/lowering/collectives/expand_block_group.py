@@ -139,7 +139,7 @@ class BlockGroupReduceExpander:
     ) -> list[Stmt]:
         """The same where each thread has many elements: lanes and warps have elements of their own in every step.
 
-        What waits for nothing stands before what does: all values of a step are asked for before the first is combined.
+        Statements that wait come last: all values of a step are loaded before the first is combined.
         """
         combiner, warps = self._combiner, self._warps
         thread, number = self._axes.thread, self._axes.number()
@@ -176,7 +176,7 @@ class BlockGroupReduceExpander:
         stmts.append(BlockBarrier("the blocks of the group have published"))
         found = {r: _shared(r, f"group{number}", 1) for r in reduces}
         stmts += [Allocate(b) for r in reduces for b in found[r]]
-        asked: list[Stmt] = []
+        load_stmts: list[Stmt] = []
         work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
         taken: list[Stmt] = []
         # Each warp has elements in turn, of every second reduction the last warps the first ones.
@@ -197,7 +197,7 @@ class BlockGroupReduceExpander:
                     idle = WARP * (warps - busy)
                     is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
                 stmts += [Allocate(b) for b in own]
-                asked += (
+                load_stmts += (
                     ask
                     if is_busy is None
                     else [*_allocations(ask), If(is_busy, _non_allocations(ask), role=Role.owner)]
@@ -206,7 +206,7 @@ class BlockGroupReduceExpander:
                 joining += join
                 keeping += keep
             taken += combiner.load(r, _read_from(found[r]))
-        stmts += asked
+        stmts += load_stmts
         for is_busy, (joining, keeping) in work_of.items():
             work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
             stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
@@ -225,7 +225,7 @@ def _loads_and_combines(
     r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, combiner: PartialCombiner
 ) -> tuple[list[Stmt], list[Stmt]]:
     """`warp_combine` for one element: what loads the values that a lane has, and what combines them."""
-    asked: list[Stmt] = []
+    load_stmts: list[Stmt] = []
     joined: list[Stmt] = []
     for start in range(0, parts, WARP):
         held = r.partials if start == 0 else combiner.own(r)
@@ -234,10 +234,10 @@ def _loads_and_combines(
             nothing = tuple(Store(b, ZERO, r.identity[i], Role.initialise) for i, b in enumerate(held))
             loads = [If(less(lane + start, parts), tuple(loads), nothing, role=Role.predicate)]
         if start:
-            asked += [Allocate(b) for b in held]
+            load_stmts += [Allocate(b) for b in held]
             joined += combiner.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
-        asked += loads
-    return asked, [*joined, *warp_all_reduce(combiner, r, WARP)]
+        load_stmts += loads
+    return load_stmts, [*joined, *warp_all_reduce(combiner, r, WARP)]
 
 
 def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:

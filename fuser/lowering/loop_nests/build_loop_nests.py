@@ -201,7 +201,7 @@ class NestBuilder(NestStatements):
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         index = self._new_symbol(extent)
         indices[group] = extent - 1 - index if self._runs_backwards(node, depth) else index
-        unroll = asked = parallel in (ParallelType.unroll, ParallelType.unswitch)
+        unroll = is_requested = parallel in (ParallelType.unroll, ParallelType.unswitch)
         if unroll and not extent.is_const:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
         if not unroll and extent.is_const and self._holds_registers(node, depth):
@@ -211,7 +211,7 @@ class NestBuilder(NestStatements):
         flags = set(self._flags)
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
         self._flags = flags
-        if unroll and not _indexes_registers(inner, index) and (not asked or _has_runtime_loop(inner)):
+        if unroll and not _indexes_registers(inner, index) and (not is_requested or _has_runtime_loop(inner)):
             # No register needs the index as a constant. Around a loop of unknown length unrolling multiplies code for nothing.
             unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]

@@ -284,7 +284,7 @@ class NestVectors(NestStorage):
         """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
         them, or it is not known where an end of the row lies.
 
-        An aligned access takes nothing but the 16 bytes, or fewer, around what is asked for, which are mapped as that is.
+        An aligned access reads at most the 16 bytes around the element, which are mapped memory as well.
         Elements one by one would each be a test and an access: their warp, and all that wait for it, would wait for them.
         """
         assert nest.vector is not None

@@ -77,24 +77,24 @@ def pipeline_copies(
     wanted: AbstractSet[str],
     required: AbstractSet[str],
     thread_private: AbstractSet[str],
-    asked: AbstractSet[str] = frozenset(),
+    requested: AbstractSet[str] = frozenset(),
     double_buffered: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next iteration where a loop allows that.
 
     thread_private    buffers of which each thread reads only what it wrote
-    asked             tensors to be copied asynchronously
+    requested             tensors to be copied asynchronously
     double_buffered   wanted tensors that get two buffers and are copied two iterations ahead, if all tensors that a loop copies
                       are among them
 
-    Comments at the top of the kernel name the tensors of `asked` that loop nests copy otherwise, and the `wanted` ones that are
-    not copied ahead. Raises SchedulingError if one of the tensors `required` cannot be copied ahead.
+    Comments at the top of the kernel name the tensors of `requested` that loop nests copy otherwise, and the `wanted` ones that
+    are not copied ahead. Raises SchedulingError if one of the tensors `required` cannot be copied ahead.
     """
     copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}
     otherwise = "its accesses begin anywhere, and each element stands under a test of its own"
     notes = [
         Comment(f"{name} is not copied asynchronously: {otherwise}")
-        for name in sorted(asked - {b.name for b in copied})
+        for name in sorted(requested - {b.name for b in copied})
     ]
     if not copied:
         return (*notes, *body)

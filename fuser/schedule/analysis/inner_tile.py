@@ -67,19 +67,19 @@ class SizedSegment:
         self.owners = owners_of_extents(segment)
 
     def constant_dims(self, groups: Iterable[Group]) -> dict[InputDim, ExtentRange] | None:
-        """What has to be asked for so that the extents of some dims are constants; None where that is not enough."""
+        """The facts that are required so that the extents of some dims are constants; None where that is not enough."""
         bounds: dict[InputDim, ExtentRange] = {}
         for group in groups:
-            asked = self.constant_requirement(self.extents[group])
-            if asked is None:
+            requirements = self.constant_requirement(self.extents[group])
+            if requirements is None:
                 return None
-            bounds |= {b[:2]: b for b in asked}
+            bounds |= {b[:2]: b for b in requirements}
         return bounds
 
     def constant_requirement(self, extents: Collection[Int]) -> tuple[ExtentRange, ...] | None:
-        """What has to be asked for so that equal extents are one constant; None where that is not enough."""
+        """The facts that are required so that equal extents are one constant; None where that is not enough."""
         # By place: numbers of a trace cannot be keys.
-        asked: dict[InputDim, ExtentRange] = {}
+        requirements: dict[InputDim, ExtentRange] = {}
         is_known = any(e.is_const for e in extents)
         for e in sorted(extents, key=str):
             if isinstance(e, Symbol) and is_known:
@@ -87,18 +87,18 @@ class SizedSegment:
             for s in sorted(e.symbols, key=str):
                 if s not in self.owners:
                     return None
-                asked[self.owners[s]] = (*self.owners[s], self.evaluate(s), self.evaluate(s))
-        return tuple(asked.values())
+                requirements[self.owners[s]] = (*self.owners[s], self.evaluate(s), self.evaluate(s))
+        return tuple(requirements.values())
 
     def divisibility_requirement(self, group: Group, divisor: int) -> tuple[Divisor, ...] | None:
-        """What has to be asked for so that the extent of a dim is a multiple; None where that is not enough."""
-        asked: dict[Divisor, None] = {}
+        """The facts that are required so that the extent of a dim is a multiple; None where that is not enough."""
+        requirements: dict[Divisor, None] = {}
         for e in sorted(self.extents[group], key=str):
             symbols = [s for s in sorted(e.symbols, key=str) if s in self.owners and self.evaluate(s) % divisor == 0]
             if self.evaluate(e) % divisor or not is_divisible(e, divisor, symbols):
                 return None
-            asked |= {(*self.owners[s], divisor): None for s in symbols if e.multiple % divisor}
-        return tuple(asked)
+            requirements |= {(*self.owners[s], divisor): None for s in symbols if e.multiple % divisor}
+        return tuple(requirements)
 
 
 def inner_tile_last(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> list[Group]:
@@ -240,7 +240,7 @@ def _sliced_inputs(segment: Fusion) -> list[Tensor]:
 def _whole_input(
     sized: SizedSegment, t: Tensor, inner: Sequence[Group]
 ) -> tuple[Argument, tuple[ExtentRange, ...]] | None:
-    """An input as it is if it is read whole, and the extents that are asked to be constants for that; None where it is not, and
+    """An input as it is if it is read whole, and the extents that must be constants for that; None where it is not, and
     where it has no elements.
 
     The dims along which it is sliced or padded are its fastest ones, and few elements, of which all are used in one thread.
@@ -263,12 +263,12 @@ def _whole_input(
         cell *= described.sizes[i]
     if cell == 0:
         return None
-    asked = tuple[ExtentRange, ...]()
+    requirements = tuple[ExtentRange, ...]()
     for i in ordered:
         more = sized.constant_requirement([t.visible[i].extent])
         if more is None:
             return None
-        asked += more
+        requirements += more
     known = {s for i in ordered for s in t.visible[i].extent.symbols}
     known.update(s for g in inner for e in sized.extents[g] for s in e.symbols)
     for e in reads:
@@ -290,7 +290,7 @@ def _whole_input(
             strides[graph.group(d)], positions[graph.group(d)] = described.strides[i], i
             seen *= described.sizes[i] if described.strides[i] else 1
     whole = Argument(t.name, t, strides, described.alignment, seen, positions, described, None, cell)
-    return whole, asked
+    return whole, requirements
 
 
 def is_displaced_in_tile(graph: IterationGraph, a: Argument, inner: Collection[Group]) -> bool:

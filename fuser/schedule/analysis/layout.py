@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 
-from fuser.ir.fact_collection import asked_of_input, asked_of_output
+from fuser.ir.fact_collection import divisible_dims_of_input, divisible_extent_of_output
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
@@ -228,7 +228,7 @@ class AccessWidths:
     """How many consecutive elements along a run of dims one access to each argument can take.
 
     Every access has to start at a multiple of its own size and must not leave the run. Lowering proves it from facts about the
-    extents of inputs: an extent that comes from scalars cannot be asked for, one that is computed from extents has to follow
+    extents of inputs: an extent that comes from scalars cannot be required, one that is computed from extents has to follow
     from those that are.
     """
 
@@ -254,10 +254,10 @@ class AccessWidths:
 
     def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
         """Widths by name of argument: powers of two up to `limit`."""
-        asked = (*run, limit)
-        found = self._found.get(asked)
+        key = (*run, limit)
+        found = self._found.get(key)
         if found is None:
-            found = self._found[asked] = self._along(run, limit)
+            found = self._found[key] = self._along(run, limit)
         return found
 
     def along_with_requirements(
@@ -278,8 +278,8 @@ class AccessWidths:
                 # Fewer accesses for the same elements of what is moved are worth a kernel for such extents only.
                 fewer = [_accesses(found, names) - _accesses(best[0], names) for names in (displaced, found)]
                 if fewer[0] < 0 and fewer[1] < 0:
-                    asked = sorted(self.owners[s] for s in symbols)
-                    best = found, tuple((*place, width) for place in asked)
+                    required = sorted(self.owners[s] for s in symbols)
+                    best = found, tuple((*place, width) for place in required)
             width //= 2
         return best
 
@@ -297,7 +297,7 @@ class AccessWidths:
         )
 
     def _along(self, run: Sequence[Group], limit: int, apart: frozenset[Symbol] = frozenset()) -> dict[str, int]:
-        """Widths by name of argument, where the extents `apart` are asked to be multiples of `limit` by themselves."""
+        """Widths by name of argument, where the extents `apart` are required to be multiples of `limit`."""
         solid = [g for g in run if self.sizes[g] != 1]
         wider = self._wider.get(solid[-1]) if solid and not apart else None
         if wider is not None and wider[0] == solid and wider[1] >= limit:
@@ -306,15 +306,15 @@ class AccessWidths:
             found: list[frozenset[Symbol]] = []
             widths = self._widths(solid, limit, partial(self._multiples, limit, found), apart)
             if not found:
-                # Nothing has to follow from extents that are asked to be divisible, for narrower accesses neither.
+                # No extent needs to be divisible because others are, for narrower accesses neither.
                 if not apart and all(a.displaced is None for a in self.arguments):
                     self._wider[solid[-1]] = solid, limit, widths
                 return widths
-            asked = found[0].intersection(
+            required = found[0].intersection(
                 e for a in self.arguments if widths[a.name] >= limit for e in self._required_extents(a, limit)
             )
-            asked |= apart
-            if found[0] <= asked or self._widths(solid, limit, partial(_same, asked), apart) == widths:
+            required |= apart
+            if found[0] <= required or self._widths(solid, limit, partial(_same, required), apart) == widths:
                 return widths
             if apart:
                 break
@@ -329,14 +329,14 @@ class AccessWidths:
         return found[0]
 
     def _required_extents(self, a: Argument, width: int) -> list[Int]:
-        """Extents that are asked to be divisible where an argument is accessed in vectors of a width."""
+        """The extents that must be divisible if an argument is accessed by vectors of a width."""
         if a.tensor in self.read:
             zero = [d for d, s in enumerate(a.described.strides) if s == 0]
-            return [a.tensor.visible[d].extent for d in asked_of_input(a.tensor, width, a.described, zero)]
+            return [a.tensor.visible[d].extent for d in divisible_dims_of_input(a.tensor, width, a.described, zero)]
         symbols = {e for e in self.owned if isinstance(e, Symbol)}
-        extent = asked_of_output(a.tensor, width, symbols, self.evaluate, lambda d: [d.extent])
+        extent = divisible_extent_of_output(a.tensor, width, symbols, self.evaluate, lambda d: [d.extent])
         if extent is None:
-            extent = asked_of_output(a.tensor, width, symbols, self.evaluate, self._extents_of)
+            extent = divisible_extent_of_output(a.tensor, width, symbols, self.evaluate, self._extents_of)
         return [] if extent is None else [extent]
 
     def _extents_of(self, dim: IterDomain) -> Collection[Int]:
@@ -348,7 +348,7 @@ class AccessWidths:
         for a in self.arguments:
             width = self._width(a, solid, limit, known, apart)
             if a.tensor in self.sources:
-                # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
+                # It is stored where an input lies, whose alignment is required only for the width of its reads.
                 source = self.sources[a.tensor]
                 width = min(width, widths.get(source.name, 1) if source is not None else 1)
             widths[a.name] = width

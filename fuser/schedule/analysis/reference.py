@@ -239,7 +239,7 @@ def choose_vector(
             widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
     # Facts are about inputs: of an extent that none of them has only a constant is known.
     vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
-    # What is asked of an argument is its own extent; that of a slice or an intermediate must follow from it.
+    # Only extents of arguments can be required to be divisible; that of a slice or an intermediate must follow.
     known = {e for n, e in extents.items() if widths[n] >= vector and isinstance(e, Symbol)}
     while vector > 1 and not all(isinstance(e, Symbol) or is_divisible(e, vector, known) for e in along):
         vector //= 2

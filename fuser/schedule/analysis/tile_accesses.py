@@ -57,8 +57,10 @@ def tile_accesses(
     solid = [g for g in run if sizes[g] != 1]
     best: tuple[tuple[float, bool, float], TileAccesses] | None = None
     for vector in vectors:
-        asked = next((d for g in reversed(solid) if (d := sized.divisibility_requirement(g, vector)) is not None), None)
-        if asked is not None:
+        requirements = next(
+            (d for g in reversed(solid) if (d := sized.divisibility_requirement(g, vector)) is not None), None
+        )
+        if requirements is not None:
             lies = _accesses(sized, inner_tile, solid, vector)
             moved = sum(vector * a.itemsize for a, _, _ in lies if a.stride(solid[-1]))
             rank = (
@@ -77,7 +79,7 @@ def tile_accesses(
                         for n, lie, _ in wide
                         if lie == "across" or n in inner_tile.apart
                     ),
-                    asked,
+                    requirements,
                 )
                 best = rank, found
     return None if best is None else best[1]
@@ -95,7 +97,7 @@ def _accesses(
         lie, width = _access(sized, a, inner_tile, run, vector)
         source = sources.get(a.tensor) if a.tensor not in segment.input_tensors else None
         if source is not None:
-            # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
+            # It is stored where an input lies, whose alignment is required only for the width of its reads.
             width = min(width, widths.get(source.name, 1))
         widths[a.name] = width
         found.append((a, lie, width))

@@ -53,7 +53,7 @@ from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.tuning_candidates import with_neighbours
 
 MAX_BLOCKS = 8192
-"""Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
+"""Blocks whose results the last one combines: 32 for each of 256 threads, half of which are loaded at once."""
 STREAMED_BLOCKS = 2048
 """Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
 ITERATIONS = 4

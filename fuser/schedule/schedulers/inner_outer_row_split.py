@@ -65,14 +65,14 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference, -1, others)
         left = {self._store_partial_sums(part) for part in parts}
-        asked = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
+        partial_loop = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values())
         loaded = self.persistent_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
-            b.inline_at(name, asked, True, sorted(got))
+            b.inline_at(name, partial_loop, True, sorted(got))
         rows = self.row_copies(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)

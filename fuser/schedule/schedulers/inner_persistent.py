@@ -89,8 +89,8 @@ class InnerPersistentScheduler:
         found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
         if isinstance(found, Refused):
             return ()
-        asked = _mapping_query(segment, found, device, may_use_block_groups=True)
-        made = (_params(segment, found, asked, m, inputs, device) for _, m in _ranked(asked, device))
+        query = _mapping_query(segment, found, device, may_use_block_groups=True)
+        made = (_params(segment, found, query, m, inputs, device) for _, m in _ranked(query, device))
         return with_difference_reasons(p for p in made if not isinstance(p, Refused))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -105,7 +105,7 @@ MAX_SHAPES = 256
 
 @record
 class _MappingQuery:
-    """Which mappings are asked for.
+    """A request for mappings.
 
     may_use_block_groups, may_use_shared   see `row_mappings`
     may_use_shared_in_groups       whether rows of groups may lie in shared memory
@@ -125,11 +125,11 @@ def _proposed(
     found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
     if isinstance(found, Refused):
         return found
-    asked = _mapping_query(segment, found, device, may_use_block_groups=may_use_block_groups)
-    best = _best(asked, device)
+    query = _mapping_query(segment, found, device, may_use_block_groups=may_use_block_groups)
+    best = _best(query, device)
     if best is None:
         return Refused(f"no way to hold rows of {found.length} elements on chip")
-    return _params(segment, found, asked, best, inputs, device)
+    return _params(segment, found, query, best, inputs, device)
 
 
 def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block_groups: bool) -> _MappingQuery:
@@ -147,24 +147,24 @@ def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_
     )
 
 
-def _best(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
+def _best(query: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The mapping to propose; None if none fits."""
-    found = _best_of_any_rows(asked, device)
-    return None if found is None else _for_rows(asked, found, device)
+    found = _best_of_any_rows(query, device)
+    return None if found is None else _for_rows(query, found, device)
 
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _best_of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
+def _best_of_any_rows(query: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The same as it is for any number of rows, see `_of_any_rows`."""
-    rows = asked.row.rows
-    found = _of_any_rows(replace(asked, row=replace(asked.row, rows=asked.row.max_rows_per_block)), device)
+    rows = query.row.rows
+    found = _of_any_rows(replace(query, row=replace(query.row, rows=query.row.max_rows_per_block)), device)
 
     model = TimeModel(device)
 
     def times_of(place: int) -> Iterator[Timed[RowMapping]]:
         known = found[place]
-        m = _for_rows(asked, known.mapping, device)
+        m = _for_rows(query, known.mapping, device)
         if m is not None:
             yield model.total(work_for_rows(known.work, m, rows)), known.mapping
 
@@ -188,11 +188,11 @@ class _RowCountMapping(NamedTuple):
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapping]:
+def _of_any_rows(query: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapping]:
     """All mappings of rows with these `side_by_side`, however many there are."""
-    mappings = [*_independent_block_mappings(asked, device), *_groups(asked, device, any_rows=True)]
+    mappings = [*_independent_block_mappings(query, device), *_groups(query, device, any_rows=True)]
     found: list[_RowCountMapping] = []
-    costs, model = RowCosts(asked.row, device), TimeModel(device)
+    costs, model = RowCosts(query.row, device), TimeModel(device)
     for m in mappings:
         work = costs.work_of(m)
         first, other = model.least_by_blocks(work, begin_again=m.groups > 0)
@@ -201,27 +201,27 @@ def _of_any_rows(asked: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapp
     return found
 
 
-def _for_rows(asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
+def _for_rows(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
     """A mapping for any number of rows as it is for these; None if it is none for so many."""
-    if not _is_resident(asked, m, device):
+    if not _is_resident(query, m, device):
         return None
-    return block_group_mapping_for_rows(m, asked.row.rows, device) if m.groups else m
+    return block_group_mapping_for_rows(m, query.row.rows, device) if m.groups else m
 
 
-def _independent_block_mappings(asked: _MappingQuery, device: DeviceInfo) -> Iterator[RowMapping]:
-    if asked.only_clusters and (asked.row.vector > 1 or asked.row.is_misaligned):
+def _independent_block_mappings(query: _MappingQuery, device: DeviceInfo) -> Iterator[RowMapping]:
+    if query.only_clusters and (query.row.vector > 1 or query.row.is_misaligned):
         return
-    yield from independent_block_mappings(asked.row, device, may_use_shared=asked.may_use_shared)
+    yield from independent_block_mappings(query.row, device, may_use_shared=query.may_use_shared)
 
 
-def _is_resident(asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> bool:
-    """Whether all rows are there at once, if that is asked for."""
-    return not asked.only_clusters or (m.sharing > 1 and asked.row.rows <= device.clusters(m.sharing))
+def _is_resident(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> bool:
+    """Whether all rows are there at once, if that is required."""
+    return not query.only_clusters or (m.sharing > 1 and query.row.rows <= device.clusters(m.sharing))
 
 
-def _groups(asked: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
+def _groups(query: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
     find = block_group_mappings_of_any_rows if any_rows else block_group_mappings
-    return find(asked.row, device, may_use_shared=asked.may_use_shared_in_groups) if asked.may_use_block_groups else ()
+    return find(query.row, device, may_use_shared=query.may_use_shared_in_groups) if query.may_use_block_groups else ()
 
 
 def _preference(timed: Timed[RowMapping]) -> tuple[object, ...]:
@@ -235,17 +235,17 @@ def _preference(timed: Timed[RowMapping]) -> tuple[object, ...]:
     return m.one_pass, m.in_shared, m.load_all_first, m.batch, time, m
 
 
-def _ranked(asked: _MappingQuery, device: DeviceInfo) -> tuple[Timed[RowMapping], ...]:
+def _ranked(query: _MappingQuery, device: DeviceInfo) -> tuple[Timed[RowMapping], ...]:
     """All mappings, first the one to propose."""
-    found = [*_independent_block_mappings(asked, device), *_groups(asked, device)]
-    fitting = (m for m in found if _is_resident(asked, m, device))
-    return ranked(((total_time(row_work_of(asked.row, m, device), device), m) for m in fitting), _preference, device)
+    found = [*_independent_block_mappings(query, device), *_groups(query, device)]
+    fitting = (m for m in found if _is_resident(query, m, device))
+    return ranked(((total_time(row_work_of(query.row, m, device), device), m) for m in fitting), _preference, device)
 
 
 def _params(
     segment: Fusion,
     found: Rows,
-    asked: _MappingQuery,
+    query: _MappingQuery,
     m: RowMapping,
     inputs: SegmentInputs,
     device: DeviceInfo,
@@ -280,15 +280,15 @@ def _params(
         m.resident if m.in_shared and is_cut else 0,
         tuple(n for n in in_shared if n in narrow) if is_cut else (),
         m.load_all_first,
-        reasons=Reasons(lambda: _reasons(*as_told((length, asked, m)), device)),
+        reasons=Reasons(lambda: _reasons(*as_told((length, query, m)), device)),
     )
 
 
-def _reasons(length: int, asked: _MappingQuery, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
+def _reasons(length: int, query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> Iterator[str]:
     """The estimated time of a mapping, and of the fastest others."""
-    row = asked.row
+    row = query.row
     yield f"a row of {length} elements is {row.accesses} accesses of {row.vector}"
-    others = (timed for timed in _ranked(asked, device) if timed[1] != m)
+    others = (timed for timed in _ranked(query, device) if timed[1] != m)
     yield from explained(((0.0, m), *others), _mapping_text, lambda shown: row_work_of(row, shown, device), device)
 
 

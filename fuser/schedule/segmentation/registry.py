@@ -32,7 +32,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 
 
 LAST_RESORT: Scheduler = ExprEvalScheduler()
-"""Takes any single expr that all others have refused or failed on. It is asked about nothing else."""
+"""Schedules single exprs that all others have refused or failed on, and nothing else."""
 
 
 def scheduler_by_type(scheduler_type: SchedulerType) -> Scheduler | None:

@@ -28,11 +28,11 @@ from fuser.schedule.segmentation.registry import LAST_RESORT, SCHEDULERS
 
 @record(eq=False)
 class Segment:
-    """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
+    """A group of exprs, the scheduler that accepts it, and the refusals of the schedulers before it.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
     `starts_next`, `co_resident`: see `LaunchPlan`. `follows_kernel`: the segment before it has a kernel as well.
-    `excluded_schedulers`: schedulers that are not asked about the sizes at hand, they were.
+    `excluded_schedulers`: schedulers that have refused these sizes or failed, and are skipped.
     """
 
     fusion: Fusion
@@ -46,7 +46,7 @@ class Segment:
 
     @property
     def call(self) -> LibraryOp | None:
-        """What a library computes, where that is all of the segment: no kernel is made for it."""
+        """The library op, if the segment is one: it has no kernel. Else None."""
         return library_call(self.fusion)
 
     @property
@@ -60,8 +60,8 @@ class SizeRefusal:
     """A scheduler that accepted the structure of a segment but not its sizes.
 
     tensors   names of the tensors that the segment computes
-    divisor   the scheduler is asked again about segments that compute at most one of so many of these tensors. 2 after a
-              failure, which bisects: the exprs that fail are alone after a few more attempts. None: it is not asked again
+    divisor   the scheduler is tried again for segments that compute at most 1 / divisor of these tensors. 2 after a failure,
+              which bisects: the exprs that fail are alone after a few more attempts. None: it is not tried again
     """
 
     scheduler: SchedulerType
@@ -69,13 +69,13 @@ class SizeRefusal:
     divisor: int | None = None
 
     def concerns(self, made: Set[str]) -> bool:
-        """Whether the scheduler is not to be asked about a segment that computes these tensors."""
+        """Whether the scheduler is skipped for a segment that computes these tensors."""
         common = len(self.tensors & made)
         return common > 0 if self.divisor is None else self.divisor * common > len(self.tensors)
 
 
 class AcceptError(Exception):
-    """A scheduler raised an error, its cause, when it was asked about the structure of a segment."""
+    """A scheduler's `accepts` raised an error, which is the cause."""
 
     def __init__(self, fusion: Fusion, scheduler: SchedulerType) -> None:
         super().__init__(f"{scheduler.name} cannot be asked about {fusion}")
@@ -84,13 +84,13 @@ class AcceptError(Exception):
 
 
 def library_call(fusion: Fusion) -> LibraryOp | None:
-    """The call of a library that is all of a fusion, or None."""
+    """The library op of a fusion that consists of one, or None."""
     only = fusion.tensor_exprs[0] if len(fusion.tensor_exprs) == 1 else None
     return only if isinstance(only, LibraryOp) else None
 
 
 def forced_boundary(fusion: Fusion) -> Tensor | None:
-    """The result of a `segment_set` that the same fusion goes on to read: a kernel has to end before that, or None."""
+    """The result of a `segment_set` that another expr of the fusion reads, which must be in a later kernel; or None."""
     marked = {e.output for e in fusion.tensor_exprs if isinstance(e, Pointwise) and e.op == "segment_set"}
     if not marked:
         return None
@@ -124,7 +124,7 @@ def choose_scheduler(
 
 
 def _refused_by_all(fusion: Fusion) -> str | None:
-    """Why no scheduler is asked about a fusion, or None."""
+    """Why all schedulers refuse a fusion, or None."""
     call = next((e for e in fusion.tensor_exprs if isinstance(e, LibraryOp)), None)
     if call is not None:
         return f"{call.outputs[0].name} is computed by a library: {LIBRARY_OPS[call.op].reason}"
@@ -138,7 +138,7 @@ def _refused_by_all(fusion: Fusion) -> str | None:
 
 
 def schedulers_to_skip(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -> frozenset[SchedulerType]:
-    """Types of the schedulers that are not to be asked about a fusion."""
+    """Types of the schedulers that are skipped for a fusion."""
     if not size_refusals:
         return frozenset()
     made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)}
@@ -157,7 +157,7 @@ _OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs
 
 
 def accepting_schedulers(segment: Segment) -> Iterator[Scheduler]:
-    """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
+    """The schedulers that accept the structure of a segment, in priority order: the next one is for sizes that one refuses."""
     yield segment.scheduler
     if segment.scheduler is LAST_RESORT:
         return
@@ -171,7 +171,7 @@ def accepting_schedulers(segment: Segment) -> Iterator[Scheduler]:
 def accepted_segment(
     part: Fusion, extents: tuple[Symbol, ...], size_refusals: Collection[SizeRefusal] = ()
 ) -> Segment | None:
-    """The segment that a fusion is as a whole, if some scheduler accepts it."""
+    """A whole fusion as a segment, if some scheduler accepts it; else None."""
     scheduler, why = choose_scheduler(part, size_refusals)
     return (
         None
@@ -181,7 +181,7 @@ def accepted_segment(
 
 
 def segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], size_refusals: Collection[SizeRefusal]) -> Segment:
-    """The segment of some exprs; who takes it may be the last resort. SchedulingError if that does not either."""
+    """The segment of some exprs, perhaps with the scheduler of last resort. SchedulingError if that refuses it, too."""
     part, extents = sub_fusion(fusion, exprs)
     scheduler, why = choose_scheduler(part, size_refusals)
     if scheduler is None and LAST_RESORT.type not in schedulers_to_skip(part, size_refusals):

@@ -339,10 +339,10 @@ def test_an_extent_is_asked_to_be_a_multiple():
     b.add_output(b.pointwise("neg", [b.input_tensor(DataType.Float, [-1, -1])], DataType.Float))
     s = ScheduleBuilder(b.freeze())
     s.require_extent_divisible("t0", 1, 8)
-    assert s.asked == [ExtentDivisible("t0", 1, 8)]
+    assert s.required_facts == [ExtentDivisible("t0", 1, 8)]
     again = ScheduleBuilder(s.fusion)
     again.replay(s.records)
-    assert again.asked == s.asked
+    assert again.required_facts == s.required_facts
     for name, dim in (("t1", 0), ("t0", 2)):
         with pytest.raises(
             SchedulingError, match=f"cannot ask for the extent of dim {dim} of {name}: the fusion has no"

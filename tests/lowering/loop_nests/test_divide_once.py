@@ -93,7 +93,7 @@ def test_rows_beside_one_run(shape: tuple[int, int]) -> None:
     s.split(out.name, 0, 32)
     spread(s, out.name, (GX, BX, UNROLL))
     arrays = [integers(shape), integers(shape[1:])]
-    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.required_facts))
     lanes = {st.symbol for st in walk(kernel.body) if isinstance(st, For) and st.unroll}
     read = {o for st in walk(kernel.body) for b, o in stmt_reads(st) if b.name == v.name}
     assert read

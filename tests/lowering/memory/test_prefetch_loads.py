@@ -95,7 +95,7 @@ def test_results_stay(shape: tuple[int, int]) -> None:
     s, copy = rows_summed(1)
     s.load_ahead(copy)
     x = integers(shape)
-    kernel = check(s, [x], facts=collect_facts(s.fusion, [x]) | frozenset(s.asked))
+    kernel = check(s, [x], facts=collect_facts(s.fusion, [x]) | frozenset(s.required_facts))
     assert any(isinstance(st, Allocate) and st.buffer.name == f"{copy}_next" for st in walk(kernel.body))
 
 
@@ -104,7 +104,7 @@ def test_wide_loads_stay_wide() -> None:
     s.parallelize(copy, 5, VECTOR)
     s.load_ahead(copy)
     x = integers((7, 32))
-    kernel = check(s, [x], facts=collect_facts(s.fusion, [x]) | frozenset(s.asked))
+    kernel = check(s, [x], facts=collect_facts(s.fusion, [x]) | frozenset(s.required_facts))
     assert sum(isinstance(st, VectorMove) and st.width == 4 for st in walk(kernel.body)) == 3
 
 

@@ -100,6 +100,6 @@ def test_rows_are_whole(length: int) -> None:
     s.parallelize_like(y.name)
     s.inline_at(copy, 2)
     arrays = [integers((3, length))]
-    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.required_facts))
     assert any(isinstance(f, For) and f.start is const(8) for f in walk(kernel.body))
     assert np.asarray(arrays[0]).shape == (3, length)

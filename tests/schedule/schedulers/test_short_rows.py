@@ -129,7 +129,7 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
-    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.required_facts))
 
 
 def flat(define: Define, dtype: DataType, rows: int, length: int, **layout: int) -> PointwiseParams:
@@ -166,4 +166,4 @@ def test_one_run(define: Define, dtype: DataType, rows: int, length: int, unroll
     s = PointwiseScheduler().apply(segment_of(define, dtype), params)
     vectors = [(length,)] if define is biased else [(rows,), (length,)]
     arrays = [(integers(shape) % 5).astype(dtype.numpy) for shape in ((rows, length), *vectors)]
-    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.asked))
+    check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.required_facts))
