@@ -259,7 +259,7 @@ def _merge_contiguous(
 ) -> tuple[tuple[Group, Int], ...]:
     """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them.
 
-    Neighbours in memory may stand anywhere among them: an argument need not lie in the order in which its dims were declared.
+    Neighbours in memory may be anywhere among them: an argument need not be in the order in which its dims were declared.
     """
     axes = [(context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast]
     while True:

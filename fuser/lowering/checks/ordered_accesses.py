@@ -267,7 +267,7 @@ def _without_empty(groups: _Groups) -> _Groups:
 def no_unordered_blocks(result: PassResult, found: Findings) -> None:
     """On every path, a wait of the whole grid parts writes of a tensor that crosses blocks from its reads, and back.
 
-    It stands where every block comes: under no test, and in no loop that blocks leave after different iterations.
+    The wait must be where every block passes: under no test, and in no loop whose number of iterations differs between blocks.
     """
     _CrossBlockAccesses(result.shared_across_blocks, found).walk(result.body, frozenset(), "")
 

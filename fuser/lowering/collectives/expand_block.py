@@ -71,7 +71,7 @@ class BlockReduceExpander:
         collect = [s for part in parts for s in part.combine]
         for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
             stmts = [s for phase in beside for s in phase]
-            # What all of them store in stands at places of its own: else a barrier would have to come between.
+            # All of them store to buffers of their own: else a barrier would be needed between them.
             collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
         return publish, collect
 

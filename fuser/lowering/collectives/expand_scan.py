@@ -43,8 +43,8 @@ from fuser.lowering.combiners.combiner_values import compare
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 
 CombineBlocks = Callable[[Buffer], list[Stmt]]
-"""What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
-comes before each run (a register for each, slowest kept element first)."""
+"""Statements after the totals of a block are known (in the carry), and before its elements are computed: they fold the totals
+of other blocks into the prefix of each run (a register for each, slowest kept element first)."""
 
 
 def expand_scan(scan: Scan, block: ParallelAxes, combine_blocks: CombineBlocks | None = None) -> list[Stmt]:

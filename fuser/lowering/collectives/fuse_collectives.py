@@ -54,7 +54,7 @@ def fuse_collectives(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
 
 
 def _fuse_adjacent(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
-    """The items, with reductions within blocks and clusters in a tuple where nothing stands between them."""
+    """The items, with reductions within blocks and clusters in a tuple where nothing is between them."""
     found: list[Stmt | tuple[Reduce, ...]] = []
     for item in items:
         before = found[-1] if found else None

@@ -47,8 +47,8 @@ class LaneGroups:
 def lane_groups(
     block: ParallelAxes, scanned: Sequence[ParallelType], named: Sequence[ParallelType]
 ) -> LaneGroups | None:
-    """How the threads along the axes `scanned`, fastest first, lie in warps; None where they are no regular part of them, or
-    where a scan names its axes, slowest first, in another order."""
+    """How the threads along the axes `scanned`, fastest first, are arranged in warps; None if they are no regular part of them,
+    or if a scan names its axes, slowest first, in another order."""
     in_order = scanned == [p for p in reversed(named) if p in scanned]
     first = block.active.index(scanned[0])
     if not in_order or block.active[first : first + len(scanned)] != scanned:

@@ -29,7 +29,7 @@ class FoldBuffer:
     """Values that a thread collects before it folds them into its partials.
 
     depth   loops from here on run through them
-    axes    where in `values` each lies: the kept ones, of which there are `kept`, are fastest
+    axes    their axes in `values`: the kept ones, of which there are `kept`, are fastest
     """
 
     depth: int

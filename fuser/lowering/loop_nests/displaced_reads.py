@@ -27,7 +27,7 @@ def operand_indices(
 ) -> dict[Group, Int]:
     """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim.
 
-    `vector`: index and number of the elements of one. Raises SchedulingError where it would lie across two pieces.
+    `vector`: index and number of the elements of one. Raises SchedulingError if it would cross from one piece to another.
     """
     source = expr.input
     lane, width = vector or (None, 1)
@@ -98,7 +98,7 @@ def window_tests(
     """begin <= index < end for every dim where that is not sure; of a `vector`, for its first element.
 
     `claim` logs left < right if that is proved, else `test` makes the test of left < right. Raises SchedulingError where a
-    vector would lie across an edge.
+    vector would cross an edge.
     """
     tests: list[Cond] = []
     lane, width = vector or (None, 1)

@@ -49,7 +49,7 @@ class Indexer:
         return self._before(split, set())
 
     def _before(self, split: GroupSplit, visiting: set[Group]) -> Int | None:
-        """Elements of the first part of an aligned split that lie before the row."""
+        """Elements of the first part of an aligned split that are before the row."""
         if split.aligned is None:
             return ZERO
         row = self.rows(split)

@@ -242,7 +242,7 @@ def strongest_test(test: Cond, index: Symbol, count: int) -> Cond:
 
 def weakest_test(test: Cond, index: Symbol, count: int) -> Cond | None:
     """A test that holds if the test holds for any value of `index` below `count`, which are those up to some, or from some on;
-    None where that is not known. If the easiest of both kinds hold, and an extent lies between, so does some value."""
+    None where that is not known. If the easiest of both kinds hold, and an extent is between, so does some value."""
     step = step_of_test(test, index)
     if step is ONE:
         return test.substitute({index: count - 1})

@@ -78,7 +78,7 @@ class NestState:
         self.phases: dict[tuple[str, int], Symbol] = {}
         # Loop variables that unrolling turns into constants: registers can only be indexed by those.
         self._unrolled: set[Symbol] = set()
-        # Buffers in shared memory of which every place of a vector is filled, whatever of it lies in a row.
+        # Buffers in shared memory of which every place of a vector is filled, whatever of it is in a row.
         self._filled: set[Buffer] = set()
         self._last_block: dict[str, set[str]] = {}
         self._guarded_by: set[str] = set()

@@ -37,7 +37,7 @@ from fuser.lowering.predicates.hoisted_tests import holds_for_smaller
 
 
 class NestStatements(NestVectors):
-    """What stands inside all loops of an expr."""
+    """The statements inside all loops of an expr."""
 
     def _statement(self, leader: str, nest: Nest) -> list[Stmt]:
         """The statement that computes an expr, inside all its loops."""
@@ -76,7 +76,7 @@ class NestStatements(NestVectors):
         return self._guarded(stmts, indexer, loops, leader, target)
 
     def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
-        """The operand in whose part the index lies."""
+        """The element of the operand of a concatenation to which the index belongs."""
         position = result_index(self.context, expr.output, expr.output.visible[expr.dim], indexer)
         stmt: Stmt = Store(target, offset, self._read(expr.inputs[-1], indexer))
         for source, bound in reversed(list(zip(expr.inputs, expr.bounds, strict=False))):

@@ -26,10 +26,10 @@ from fuser.lowering.loop_nests.scan_nests import ScanNest
 
 
 class NestStorage(NestWelford):
-    """What stands before and after the loops of an expr."""
+    """The statements before and after the loops of an expr."""
 
     def _before_loop(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
-        """What must stand before the loop at `depth`: storage, and partials with their identities."""
+        """The statements before the loop at `depth`: storage, and partials with their identities."""
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
         reduces = isinstance(expr, Reducing)
@@ -186,7 +186,7 @@ class NestStorage(NestWelford):
         return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
 
     def _after_loop(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
-        """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
+        """The statements after the loop at `depth`: the collective of a reduction, and its stores."""
         accumulator = self.accumulators.get(leader)
         if accumulator is None:
             return []

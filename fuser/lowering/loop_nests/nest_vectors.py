@@ -261,7 +261,7 @@ class NestVectors(NestStorage):
         inside = all_of(*(test.substitute({lane: element}) for test in own))
         stmts, unroll = self._predicated(move, inside), True
         if target[0].is_shared and copied is None and others is all_of() and inside is not all_of():
-            # A place in shared memory is filled whole: it is read in one access, whatever of it lies in a row. Rows together
+            # A place in shared memory is filled whole: it is read in one access, whatever of it is in a row. Rows together
             # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003, Float weights).
             self._filled.add(target[0])
             zero = Literal(REDUCTIONS["sum"].identity(target[0].dtype), target[0].dtype)
@@ -282,7 +282,7 @@ class NestVectors(NestStorage):
 
     def _read_past_row(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
         """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
-        them, or it is not known where an end of the row lies.
+        them, or it is not known where an end of the row is.
 
         An aligned access reads at most the 16 bytes around the element, which are mapped memory as well.
         Elements one by one would each be a test and an access: their warp, and all that wait for it, would wait for them.
@@ -305,7 +305,7 @@ class NestVectors(NestStorage):
                 return None
         orelse: tuple[Stmt, ...] = ()
         if move.dst.is_shared and others is all_of():
-            # A place in shared memory is filled whole: stages read it in one access, whatever of it lies in a row.
+            # A place in shared memory is filled whole: stages read it in one access, whatever of it is in a row.
             self._filled.add(move.dst)
             element = self._new_symbol(const(width), "v")
             self._unrolled.add(element)

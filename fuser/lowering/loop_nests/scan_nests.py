@@ -28,7 +28,7 @@ class ScanNest:
     start       depth at which the carried value lives: outside every axis of the scanned dim
     depth       depth of the collective; that of the innermost statement, if there is none
     carry       what was folded so far, one element per kept axis in `carry_axes`
-    axes        how the elements that the collective takes lie in its `values`
+    axes        how the elements that the collective takes are in its `values`
     indexing    positions of the loops over elements of these arrays
     """
 

@@ -51,7 +51,7 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     end_of_body = _collect(body, lives, 0, ())
     for stmt in walk(body):
         if isinstance(stmt, RemoteStore):
-            # Other blocks write here at times of their own: nothing else may lie in this place.
+            # Other blocks write here asynchronously: no other buffer may have these bytes.
             for buffer in (stmt.buffer, *(() if stmt.signal is None else (stmt.signal,))):
                 lives[buffer].first, lives[buffer].last = 0, end_of_body + 1
     offsets: dict[str, Int] = {}

@@ -225,7 +225,7 @@ class _Reads:
     def _is_complete(self, read: _Access, others: tuple[Symbol, ...]) -> bool:
         found = [m for w in self.writes if (m := self._match(read, w, others)) is not None]
         left = {m.missing for m in found}
-        # One of two stores writes it that stand on the two sides of a test.
+        # Of two stores in the two branches of a test, one writes it.
         split = any(len(m) == 1 and frozenset((negate(next(iter(m))),)) in left for m in left)
         if not (frozenset() in left or split) or not all(m.is_later for m in found):
             return False

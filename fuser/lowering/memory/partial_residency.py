@@ -96,7 +96,7 @@ class _PartialResidency:
             return VectorMove(s.dst, s.dst_index, room, place(last - again.symbol, s.dst_index), s.width)
 
         passing = _replace_moves(filled, source, lambda s: replace(s, cache=CacheOp.streaming))
-        # All loads of an iteration stand before the first is stored.
+        # All loads of an iteration are before the first is stored.
         fill = _uniform_branch(
             less(first.symbol, iterations), (*passing, *_replace_moves(filled, source, keep)), (filled,)
         )

@@ -219,7 +219,7 @@ class _CopyPipeliner:
                 continue
             if k == opens:
                 inner.append(AsyncWait(ahead - 1, f"{names} is there"))
-            # No copy is written for an iteration that there never is: its places may lie outside of the input.
+            # No copy is written for an iteration that there never is: its places may be outside of the input.
             for b in (b for b in fills if last[b] == k and is_next is not FALSE):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
                 both = fuse_copies_into_reader(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))

@@ -7,10 +7,10 @@ A pair is a read after a write (RAW), a write after a read (WAR) or after a writ
 iteration also form pairs with the first of the next. A barrier is placed as late as possible, right before the second
 access, so each one has a pair that no other barrier separates. A buffer whose every element is read by the thread that wrote
 it needs none. Two writes of one buffer need none either: a value is read before it is overwritten, so either that read
-stands between them, or they write different elements. An asynchronous copy counts as a write both where it starts and where
+is between them, or they write different elements. An asynchronous copy counts as a write both where it starts and where
 its thread waits for it; a barrier between the two does not make it visible to other threads.
 
-Placed after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand
+Placed after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may be
 only where the whole block passes, which holds outside predicates.
 """
 

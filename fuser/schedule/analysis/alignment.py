@@ -179,7 +179,7 @@ def _outputs_along(
 
 
 def _is_interrupted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
-    """Whether another dim lies between those of the row in memory order. Its extent may be 1 now, but the kernel does not know
+    """Whether another dim is between those of the row in memory order. Its extent may be 1 now, but the kernel does not know
     that, and the strides of the dims around it are multiples of it."""
     dims = [tensor.visible[d] for d in memory_order(tensor.stride_order)]
     groups = [graph.group(d) for d in dims if not d.is_broadcast and d.extent is not ONE]

@@ -38,7 +38,7 @@ ExtentRange = tuple[str, int, int, int]
 
 @record(eq=False)
 class InnerTile:
-    """What lies inside of the loops' dims.
+    """The inner tile of a segment: its dims, and how arguments are laid out along them.
 
     arguments   with the held inputs' reads as one, and whose strides are those of the dims around the inner tiles
     inner       dims of the loops that a thread takes whole, slowest first: a part of their own

@@ -68,7 +68,7 @@ class Argument:
 
 
 def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
-    """Reads of inputs, then outputs. An output written in place lies as the input it updates."""
+    """Reads of inputs, then outputs. An output written in place has the layout of its input."""
     found: list[Argument] | None = inputs.answers.get(graph)
     if found is None:
         evaluate = inputs.evaluate
@@ -348,7 +348,7 @@ class AccessWidths:
         for a in self.arguments:
             width = self._width(a, solid, limit, known, apart)
             if a.tensor in self.sources:
-                # It is stored where an input lies, whose alignment is required only for the width of its reads.
+                # It is stored in the memory of an input, whose alignment is required only for the width of its reads.
                 source = self.sources[a.tensor]
                 width = min(width, widths.get(source.name, 1) if source is not None else 1)
             widths[a.name] = width

@@ -106,9 +106,9 @@ def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
 
 def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
     """Dims of the reference from slowest to fastest, as the input that has most of them, or of several the one of which most
-    bytes are read, lies in memory.
+    bytes are read, has them in memory.
 
-    What a gather looks up has the dims of its index too: it lies as these do along the dim that is looked up along. Where no
+    A gathered operand also has the dims of its index, in the order of the index, in place of the gathered dim. Where no
     input has all dims the reference itself decides, if it is stored: it is larger than each. Dims of one element come first:
     they decide nothing.
     """
@@ -252,7 +252,7 @@ def choose_vector(
             continue
         source = aliases.get(t.name)
         if source is not None:
-            # It lies as the input does, whose dims may be others: in a transpose of it, say.
+            # It has the layout of the input, whose dims may be others, for instance those of a transpose.
             dim = fastest_dim(inputs.tensors[source.name])
             follows = dim is not None and graph.group(t.visible[dim]) is fastest
             if follows and widths.get(source.name, 1) >= vector:

@@ -30,7 +30,7 @@ class Rows:
     order, groups   dims of the reference, slowest first, and the groups of all of them
     reduced         groups along a row
     length, rows    elements of a row, and how many there are
-    along, reads    inputs that lie along a row, and those of them that have rows
+    along, reads    inputs that are along a row, and those of them that have rows
     is_single       there is one row: inputs with rows cannot be distinguished from shared operands; `reads` has all
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
     missing_elements  most elements that the first vector of a row may lack
@@ -76,7 +76,7 @@ class Rows:
         return len(contiguous_runs(self.order, trivial, along)) > 1
 
     def is_along_all(self, read: InputRead) -> bool:
-        """Whether an input lies along all dims of a row."""
+        """Whether an input is along all dims of a row."""
         return {g for g in self.reduced if not g.is_broadcast} <= {
             self.graph.group(d) for d in read.followed_dims if not d.is_broadcast
         }
@@ -94,7 +94,7 @@ class Rows:
 def _reads_along(
     segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]
 ) -> tuple[list[InputRead], list[InputRead], int]:
-    """Inputs that lie along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
+    """Inputs that are along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
 
     def lies_along(dims: Iterable[IterDomain]) -> bool:
         return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)

@@ -61,23 +61,23 @@ def tile_accesses(
             (d for g in reversed(solid) if (d := sized.divisibility_requirement(g, vector)) is not None), None
         )
         if requirements is not None:
-            lies = _accesses(sized, inner_tile, solid, vector)
-            moved = sum(vector * a.itemsize for a, _, _ in lies if a.stride(solid[-1]))
+            placements = _accesses(sized, inner_tile, solid, vector)
+            moved = sum(vector * a.itemsize for a, _, _ in placements if a.stride(solid[-1]))
             rank = (
-                _traffic(sized.segment, inner_tile, lies, vector, is_cached=True),
+                _traffic(sized.segment, inner_tile, placements, vector, is_cached=True),
                 moved < MIN_MOVED,
-                _traffic(sized.segment, inner_tile, lies, vector, is_cached=False),
+                _traffic(sized.segment, inner_tile, placements, vector, is_cached=False),
             )
             if best is None or rank < best[0]:
-                wide = [(a.name, lie, width) for a, lie, width in lies if width > 1]
+                wide = [(a.name, placement, width) for a, placement, width in placements if width > 1]
                 found = TileAccesses(
                     vector,
                     tuple((n, width) for n, _, width in wide),
-                    tuple(n for n, lie, _ in wide if lie),
+                    tuple(n for n, placement, _ in wide if placement),
                     tuple(
-                        (n, 0 if lie == "across" else inner_tile.apart[n][0])
-                        for n, lie, _ in wide
-                        if lie == "across" or n in inner_tile.apart
+                        (n, 0 if placement == "across" else inner_tile.apart[n][0])
+                        for n, placement, _ in wide
+                        if placement == "across" or n in inner_tile.apart
                     ),
                     requirements,
                 )
@@ -88,19 +88,19 @@ def tile_accesses(
 def _accesses(
     sized: SizedSegment, inner_tile: InnerTile, run: Sequence[Group], vector: int
 ) -> list[tuple[Argument, str, int]]:
-    """How a tile of `vector` indices lies in each argument, and elements of an access."""
+    """For each argument: how a tile of `vector` indices is laid out in it, and elements of an access."""
     segment = sized.segment
     sources = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
     widths: dict[str, int] = {}
     found: list[tuple[Argument, str, int]] = []
     for a in inner_tile.arguments:
-        lie, width = _access(sized, a, inner_tile, run, vector)
+        placement, width = _access(sized, a, inner_tile, run, vector)
         source = sources.get(a.tensor) if a.tensor not in segment.input_tensors else None
         if source is not None:
-            # It is stored where an input lies, whose alignment is required only for the width of its reads.
+            # It is stored in the memory of an input, whose alignment is required only for the width of its reads.
             width = min(width, widths.get(source.name, 1))
         widths[a.name] = width
-        found.append((a, lie, width))
+        found.append((a, placement, width))
     return found
 
 
@@ -114,16 +114,16 @@ def _traffic(
 ) -> float:
     """Bytes of the lines that the accesses of a warp touch, per index of the dims around the inner tiles.
 
-    The accesses of neighbouring threads lie as far apart as a thread's run is long: each touches all the lines of a run of the
+    The accesses of neighbouring threads are as far apart as a thread's run is long: each touches all the lines of a run of the
     warp, of which there is at least one.
 
     is_cached   inputs that were touched once cost nothing more
     """
     traffic = 0.0
-    for a, lie, width in accesses:
+    for a, placement, width in accesses:
         itemsize = a.tensor.dtype.itemsize
         along = vector * itemsize
-        run = {"run": along * inner_tile.runs.get(a.name, 1), "across": along}.get(lie, width * itemsize)
+        run = {"run": along * inner_tile.runs.get(a.name, 1), "across": along}.get(placement, width * itemsize)
         again = 1 if is_cached and a.tensor in segment.input_tensors else run / (width * itemsize)
         traffic += a.itemsize * again * max(1, LANE_BYTES / run)
     return traffic
@@ -132,25 +132,25 @@ def _traffic(
 def _access(
     sized: SizedSegment, a: Argument, inner_tile: InnerTile, run: Sequence[Group], vector: int
 ) -> tuple[str, int]:
-    """How the tile of a thread lies in an argument, and elements of an access."""
+    """How the tile of a thread is laid out in an argument ("run", "across" or ""), and elements of an access."""
     along = a.stride(run[-1])
     run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.apart.get(a.name, (0, ()))[1]
     is_across = along == 1 and run_of_cell is None
     if not is_across and is_displaced_in_tile(sized.graph, a, inner_tile.inner):
         return "", 1
     if run_of_cell is not None:
-        lie, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
+        placement, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
     elif along == 1:
-        lie, count = ("across" if strides_apart else ""), vector
+        placement, count = ("across" if strides_apart else ""), vector
     else:
         return "", 1
     width = min(ACCESS_BYTES // a.tensor.dtype.itemsize, count & -count)
     if a.displaced is not None:
-        if lie == "run" or a.name in inner_tile.runs:
+        if placement == "run" or a.name in inner_tile.runs:
             return "", 1
         width = read_width(a.displaced, a.described, a.dims[run[-1]], width, sized.evaluate)
-    others = [s for g, s in a.strides.items() if g not in run or (lie != "run" and a.name in inner_tile.runs)]
+    others = [s for g, s in a.strides.items() if g not in run or (placement != "run" and a.name in inner_tile.runs)]
     others += strides_apart
     while width > 1 and (a.alignment % (width * a.tensor.dtype.itemsize) or any(s % width for s in others)):
         width //= 2
-    return lie, width
+    return placement, width

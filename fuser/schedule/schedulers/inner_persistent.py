@@ -108,7 +108,7 @@ class _MappingQuery:
     """A request for mappings.
 
     may_use_block_groups, may_use_shared   see `row_mappings`
-    may_use_shared_in_groups       whether rows of groups may lie in shared memory
+    may_use_shared_in_groups       whether rows of groups may be in shared memory
     only_clusters          each row over a cluster, in registers, and all of them at once
     """
 
@@ -135,7 +135,7 @@ def _proposed(
 def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block_groups: bool) -> _MappingQuery:
     row = row_space(segment, found)
     if found.element_stride > 1:
-        # Elements of other rows lie between those of a row, such as the channels of an image: accesses by element, all rows at
+        # Elements of other rows are between those of a row, such as the channels of an image: accesses by element, all rows at
         # once, each over a cluster, so that what one leaves of a sector others take from a cache.
         return _MappingQuery(
             row, may_use_block_groups=False, may_use_shared=False, may_use_shared_in_groups=False, only_clusters=True
@@ -306,4 +306,4 @@ def _mapping_text(m: RowMapping) -> str:
 
 
 MAX_ELEMENT_STRIDE = 4
-"""Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""
+"""Rows that may be side by side: each takes all of the memory's sectors that any of them has an element of."""

@@ -50,7 +50,7 @@ BLOCKS = (512, 384, 256)
 OWN_REGISTERS = 40
 """Registers of a thread for addresses and temporaries, in addition to loads in flight and values of columns."""
 ADDRESS_REGISTERS = 2
-"""Registers of an address: rows lie a stride apart that is known only at run time."""
+"""Registers of an address: rows are a stride apart that is known only at run time."""
 UNROLLS = (8, 7, 6, 4, 2, 1)
 """Accesses in flight of a thread, where an iteration of them stays on chip: as many iterations as fit."""
 OTHER_UNROLLS = (8, 4, 2, 1)

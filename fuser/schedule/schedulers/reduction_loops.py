@@ -98,17 +98,17 @@ def schedule_reduction(
     names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     limits: list[tuple[str, int]] = []
     if held:
-        # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
+        # What needs a result is in the loops around a column, not in a nest of its own: that could be neither before nor
         # behind a nest which makes the result and needs others that it is for. All are placed from the outputs on: what a
-        # value's consumers share says where it may stand.
+        # value's consumers share says where it may be.
         axes = builder.state(name).loop
         around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
-        # In several trips nothing can stand outside of all.
+        # In several trips nothing can be outside of all.
         near = held if blocks else held & _computed_from_reductions(builder)
         limits = [(n, around) for n in sorted(near)]
     apart = held.difference(n for n, _ in limits)
     if params.in_flight > 1:
-        # All loads of a step stand before the first use: they are kept outside the unrolled loop.
+        # All loads of a step are before the first use: they are kept outside the unrolled loop.
         limits += [(n, builder.common_loops(n, partial.get(name, name), steps.unrolled)) for n in loads]
     builder.inline_most([n for n in names if n not in apart or n in loads], limits)
     return builder
@@ -291,7 +291,7 @@ def _column_values(builder: ScheduleBuilder) -> set[str]:
 
 
 def _lacks_dims(axis: IterDomain) -> bool:
-    """Whether an axis stands for more than its tensor has."""
+    """Whether the loop of an axis also iterates over dims that its tensor lacks."""
     return not axis.is_broadcast and any(d.is_broadcast for d in origins(axis))
 
 

@@ -290,7 +290,7 @@ def _constant_along_scan(builder: ScheduleBuilder, scan: Scan) -> list[str]:
 
 
 def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> tuple[int, int]:
-    """Loops of all tensors; returns how many of them stand around those of the scanned dim, and around the accesses that a
+    """Loops of all tensors; returns how many of them are around those of the scanned dim, and around the accesses that a
     thread holds at once."""
     loop = builder.state(name).loop
     graph = builder.graph()

@@ -274,7 +274,7 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
             layouts.setdefault(group, []).append(a)
     if len(layouts) < 2:
         return Refused("all large arguments have the same fastest dimension")
-    # Tiles are of arguments as they lie: what is sliced, padded or gathered is read where it is computed with. Most bytes stay
+    # Only arguments that are read in place have tiles: displaced reads are made where their values are used. Most bytes stay
     # as they are; of equals those of which slices are read beside them; then outputs, which are stored better than loaded.
     displaced = [a for a in arguments if a.displaced is not None]
     ranked = sorted(
@@ -296,7 +296,7 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
     run = next(p for p in parts if n in p)
     staged_run = next(p for p in parts if m in p)
     batch = [p for p in parts if p is not run and p is not staged_run]
-    # Short runs take in the dims that lie next to them.
+    # Short runs take in the dims that are next to them.
     wide, staged_wide = list(run), list(staged_run)
     for target, a in ((wide, model), (staged_wide, other)):
         while batch and math.prod(sizes[g] for g in target) < TILE // 2:
@@ -314,7 +314,7 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
 
 
 def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
-    """The dim along which neighbours lie next to one another, or next to few elements that are read otherwise: of those a
+    """The dim along which neighbours are next to one another, or next to few elements that are read otherwise: of those a
     sector has several."""
     found = min((g for g in sizes if sizes[g] != 1), key=a.stride, default=None)
     return None if found is None or a.stride(found) * a.tensor.dtype.itemsize > SECTOR_BYTES // 2 else found

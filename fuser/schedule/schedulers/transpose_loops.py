@@ -68,7 +68,7 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
             most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
             # Vectors that an end of a row cuts are those of what is computed along it.
             vectorize_by(builder, {n: n for n in names}, most, params.access)
-    # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
+    # All loads of a thread are issued before the first barrier: those along N are in a nest of their own.
     limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
     early = [n for n in loads.values() if n not in staged_loads and not builder.state(n).extras]
     is_apart = not _indices_are_shared(builder, early)
@@ -129,7 +129,7 @@ def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool
     builder.set_memory_type(name, MemoryType.shared)
     outer, inner = (3, 0) if along_m else (0, 3)
     axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
-    # Dims of one element stand behind.
+    # Dims of one element come last.
     axes += [i for i, a in enumerate(builder.state(name).loop) if i >= len(axes) and not a.is_reduction]
     builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
     builder.swizzle(name, blocks + 1, blocks + 4)

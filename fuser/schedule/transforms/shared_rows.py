@@ -71,7 +71,7 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Acce
 
 def inline_rows(builder: ScheduleBuilder, placed: list[str], outside: Mapping[str, int], *, persistent: bool) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
-    over many. `outside`: tensors that stand outside, too, and in how many loops."""
+    over many. `outside`: tensors that are outside, too, and in how many loops."""
     ahead = [*_row_scalars(builder), *outside.items()]
     if not persistent:
         builder.inline_most(limits=ahead)

@@ -15,7 +15,7 @@ from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
     """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
 
-    A slice, pad or gather of an input is a copy as it stands, under the name of that read (`analysis/input_reads.py`). Those of
+    A slice, pad or gather of an input is itself a copy, under the name of that read (`analysis/input_reads.py`). Those of
     inputs that are `held` read the copy of all of it.
     """
     copies: dict[str, str] = {}
@@ -89,7 +89,7 @@ def vectorize_tile(builder: ScheduleBuilder, copies: Mapping[str, str], params: 
                 builder.reorder(name, {first: at})
                 made = builder.definition(name)
                 if argument in builder.output_names and made is not None:
-                    # What is stored by vectors lies in registers as they do.
+                    # A value that is stored by vectors has their order in registers.
                     builder.reorder(tensor_inputs(made)[0].name, {first: at})
         else:
             at = max(inside, last + 1 - tails.get(argument, last)) if last >= inside else last
