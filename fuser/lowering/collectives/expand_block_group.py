@@ -179,7 +179,7 @@ class BlockGroupReduceExpander:
         load_stmts: list[Stmt] = []
         work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
         taken: list[Stmt] = []
-        # Each warp has elements in turn, of every second reduction the last warps the first ones.
+        # Elements are distributed round-robin over warps, in every second reduction from the last warp on.
         for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
             size, is_backward = r.partials[0].size.value, number_of % 2 == 1
             place = warps - 1 - warp if is_backward else warp

@@ -87,7 +87,7 @@ class ClusterExchange:
 
     size, rank   blocks of the cluster, and which of them this is
     peer         the block that is stored into
-    sets, turn   executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between
+    sets, turn   executions alternate between two sets of slots: before a set is used again, the barrier of the execution between
                  has shown that every block has read its own
     signal       what counts the bytes that arrive, instead of a cluster barrier; None before `begin`, and where nothing does
     """
@@ -120,7 +120,7 @@ class ClusterExchange:
         return [ClusterArrive(f"every {what} is on its way"), ClusterWait(f"every {what} has come")]
 
     def release(self) -> list[Stmt]:
-        """After the slots are read: where an execution cannot take turns with the one before, all wait once more."""
+        """After the slots are read: if executions cannot alternate between sets of slots, all blocks wait once more."""
         if self._execution is not None:
             return []
         return [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]

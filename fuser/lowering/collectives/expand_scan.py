@@ -8,7 +8,7 @@ After:  each thread scans its run; a warp scans the totals of its threads by shu
 
 All tiles are scanned, shuffled and stored before the one barrier, so that they are in flight together. If the threads of one
 scan are not adjacent (threads along y share a column), whole rows of lanes are shuffled, and every thread reads the totals of
-its column in turn. If the threads of a scan do not tile warps evenly, every thread reads the totals of all threads.
+its column one after the other. If the threads of a scan do not tile warps evenly, every thread reads the totals of all threads.
 """
 
 from __future__ import annotations

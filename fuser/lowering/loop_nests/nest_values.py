@@ -53,7 +53,7 @@ from fuser.lowering.context import TensorLayout, global_layout, is_shared_by, ro
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates
 
-# What other blocks wrote must come from the cache that all share: a processor's own may hold the line as it was.
+# Values that other blocks wrote must be read from L2, which all SMs share: the L1 cache may have an old copy of the line.
 LEVEL_2 = CacheOp["global"]
 
 

@@ -126,7 +126,9 @@ class ChainedReductionScheduler:
         is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= ITERATIONS * STREAMED_BLOCKS
         blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
-        reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
+        reason = (
+            f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} iterations"
+        )
         bounds: tuple[tuple[str, int, int, int], ...] = ()
         most = next((n for n in FEW_BLOCKS if found <= n), 0)
         if blocks == 0 and most:
@@ -162,7 +164,7 @@ def _with_persistent_columns(
     """
     trips = -(-shape.blocks // (device.sm_count * shape.resident))
     blocks = -(-shape.blocks // trips) if trips > 1 else 0
-    words = f"{blocks or shape.blocks} blocks of {trips} trips: the last one joins what all of them have"
+    words = f"{blocks or shape.blocks} blocks of {trips} iterations: the last one combines the results of all"
     return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 

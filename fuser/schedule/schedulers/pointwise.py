@@ -176,7 +176,7 @@ def _params_with_inner_tile(
     plain: PointwiseHeuristic, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0
 ) -> PointwiseParams | None:
     """The choice where a thread takes inner tiles, `vector` of them if that is given; None where there are none, where
-    that would leave processors idle or gains nothing, or where rows are better cut at aligned places."""
+    that would leave SMs idle or gains nothing, or where rows are better peeled."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
     unmoved, unmoved_order = plain, order
     merged = inner_tile_last(plain.order, plain.sizes, plain.arguments)

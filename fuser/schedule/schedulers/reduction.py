@@ -40,7 +40,7 @@ def _evicts_first(found: SizedReduction, m: ReductionMapping, device: DeviceInfo
     """Whether what is read, once, should leave the cache first.
 
     Where blocks share long rows nothing was gained by it, but for sums of everything (H200: sum_all f64 803x7168, 46 MB,
-    21.3 -> 19.2 us; bf16 352x16384, 11.5 MB, 9.7 both ways; f32 8192x8192 in blocks of many turns 73.4 and 73.7).
+    21.3 -> 19.2 us; bf16 352x16384, 11.5 MB, 9.7 both ways; f32 8192x8192 in blocks of many iterations 73.4 and 73.7).
     """
     space, moved = found.space, found.moved
     if not space.may_split or space.again > 1:

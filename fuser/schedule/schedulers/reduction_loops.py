@@ -73,7 +73,7 @@ def schedule_reduction(
     loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
     loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
     if blocks:
-        # What a row has one of is loaded anew in each trip.
+        # Values of a row are loaded again in each iteration.
         loads = [copy for copy in loads if copy not in lasting]
     dims = {n: {graph.group(d) for d in visible[n] if not d.is_broadcast} for n in loads}
     most = max(map(len, dims.values()), default=0)
@@ -103,7 +103,7 @@ def schedule_reduction(
         # value's consumers share says where it may be.
         axes = builder.state(name).loop
         around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
-        # In several trips nothing can be outside of all.
+        # With several iterations no value can be outside of all.
         near = held if blocks else held & _computed_from_reductions(builder)
         limits = [(n, around) for n in sorted(near)]
     apart = held.difference(n for n, _ in limits)
@@ -225,7 +225,7 @@ def _transform(
     serial.append(at)
     types.append((at + 1, along))
     if params.in_flight > 1:
-        # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
+        # The remainder loop is code of its own, which costs the time to fetch it if it runs once.
         types.append((at + 2, unrolled_as))
         serial.append(at + 2)
     builder.transform_like(name)
@@ -244,9 +244,9 @@ class _Steps:
 
 
 def split_grid_stride(builder: ScheduleBuilder, name: str, blocks: int) -> int:
-    """Let `blocks` blocks go over what loop 0 of a tensor counts, if that is not 0; the number of loops added behind loop 0.
+    """Make loop 0 of a tensor a grid-stride loop of `blocks` blocks, if that is not 0; the number of loops added after loop 0.
 
-    Neighbouring blocks take neighbours in each trip.
+    Adjacent blocks have adjacent indices in each iteration.
     """
     if blocks == 0:
         return 0

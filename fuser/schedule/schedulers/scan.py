@@ -51,7 +51,7 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 
 _ACCESS_BYTES = 16
 _SHORT_VECTOR = 4
-"""Elements of a shorter access, for rows that begin anywhere: more lanes have work of their own."""
+"""Elements of a shorter access, for misaligned rows: more lanes have work."""
 _DIGITS = 4
 """Binary digits of the number of scans, and of the length of columns, that mappings depend on: near ones share a kernel."""
 _MAX_CANDIDATES = 12

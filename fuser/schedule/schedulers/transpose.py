@@ -45,7 +45,7 @@ TILE = 64
 CONCURRENT_BLOCKS = 4
 """Blocks of an SM at once, about."""
 PEELED_VECTOR = 4
-"""Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
+"""Elements of a vector of misaligned rows, which are peeled: no wider than an access, so not of Doubles (H200: f16
 269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8; bf16 1024x50257 129.7 where the other
 side alone is read by vectors, 92.7 so)."""
 MIN_UNPEELED_ITEM = 4
@@ -172,7 +172,7 @@ class TransposePlan:
 
 
 def plans_of(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> list[TransposePlan] | Refused:
-    """Aligned accesses, and where rows that begin anywhere are cut."""
+    """Plans with aligned accesses, and with peeled ones."""
     graph = resolving_graph(segment)
     reference = reference_output(segment)
     assert reference is not None
@@ -321,7 +321,7 @@ def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
 
 
 def _peel_reference(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
-    """Where rows along N, which begin anywhere, are cut into vectors; None where they had better be moved element by element.
+    """Where vectors begin in misaligned rows along N; None if accesses of single elements are better.
 
     What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
     three reads cost what vectors save.
