@@ -87,7 +87,7 @@ class ClusterExchange:
 
     size, rank   blocks of the cluster, and which of them this is
     peer         the block that is stored into
-    sets, turn   executions alternate between two sets of slots: before a set is used again, the barrier of the execution between
+    sets, turn   executions alternate between two sets of slots: before a set is reused, the barrier of the execution between
                  has shown that every block has read its own
     signal       what counts the bytes that arrive, instead of a cluster barrier; None before `begin`, and where nothing does
     """
