@@ -32,7 +32,7 @@ from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
 TESTED = 1.7
 """Instructions for each that `op_instructions` counts: rows of a step are under tests of their own, as are their addresses."""
-DIVIDED = 11.0
+DIVIDED = 27.0
 """For an access where dims lie on both sides of the scanned one: its address has a quotient and a remainder."""
 FOLDS = 2.5
 """Instructions of a scan for an element: it is folded into those before it, then what comes before the thread's into it; what
