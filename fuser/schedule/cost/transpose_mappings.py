@@ -37,8 +37,6 @@ from fuser.schedule.cost.pointwise_work import (
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
-THREADS = 256
-"""Of a block; a tile of fewer accesses has a thread for each."""
 TILES = (16, 32, 64, 128)
 """Elements of a tile along a run."""
 MAX_ACCESSES = 16
@@ -93,7 +91,8 @@ def transpose_mappings(work: TransposeProblem, device: DeviceInfo) -> Iterator[T
     for vectors in work.vectors:
         sides = [list(_tile_sides(work, vectors, k)) for k in (M, N)]
         for (m, lanes_m), (n, lanes_n) in product(*sides):
-            threads = min(THREADS, device.max_threads_per_block, m * n // max(vectors))
+            # A tile of fewer accesses has a thread for each.
+            threads = min(COPY_BLOCK, device.max_threads_per_block, m * n // max(vectors))
             found = TransposeMapping(vectors, (m, n), (lanes_m, lanes_n), threads)
             is_shared = shared_bytes(work, found) <= device.shared_per_block
             has_few = m * n <= MAX_ACCESSES * threads * min(vectors)
