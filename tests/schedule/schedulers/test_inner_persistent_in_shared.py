@@ -122,7 +122,7 @@ def test_groups_load_the_next_row_while_they_work_on_one(monkeypatch: pytest.Mon
         (softmax, 2048, 65536, 1),
         (softmax, 64, 1 << 20, 16),
         (layer_norm, 2048, 65536, 2),
-        (add_norm, 2048, 65536, 4),
+        (add_norm, 2048, 65536, 8),
     ],
 )
 def test_a_block_of_any_size_does_not_spill(
@@ -206,7 +206,7 @@ def test_peeled_values(
 @pytest.mark.in_turns
 @pytest.mark.parametrize("define", [softmax, layer_norm])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half])
-@pytest.mark.parametrize(("columns", "sharing"), [(1401, 2), (2807, 2), (2057, 4)])
+@pytest.mark.parametrize(("columns", "sharing"), [(1401, 2), (2807, 2), (4113, 8)])
 def test_peeled_values_in_one_pass(
     define: Definition, dtype: DataType, columns: int, sharing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
