@@ -23,7 +23,7 @@ demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input F
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
 
-test: $(VENV)/.test  ## tests that need no GPU, of large tables one case in four (docs/testing.md); ARGS="-k name" for some
+test: $(VENV)/.test  ## tests that need no GPU, of large tables one case in six (docs/testing.md); ARGS="-k name" for some
 	$(TEST) --turn commit $(ARGS)
 
 test-long: $(VENV)/.test  ## all tests that need no GPU, some twenty minutes on two cores

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         metavar="NUMBER",
-        help="of tests marked in_turns run the cases whose turn it is, one in four; `commit`: a turn by the commit checked out",
+        help="of tests marked in_turns run the cases whose turn it is, one in six; `commit`: a turn by the commit checked out",
     )
 
 

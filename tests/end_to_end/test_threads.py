@@ -81,7 +81,7 @@ def test_grid_reduction_in_four_threads() -> None:
     bits = np.asarray(first).tobytes()
 
     def work(number: int) -> None:
-        for _ in range(10):
+        for _ in range(4):
             assert np.asarray(fd.execute([x])[0]).tobytes() == bits, number
 
     together(4, work)

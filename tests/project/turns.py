@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-TURNS = 4
+TURNS = 6
 """Turns in a row that run every case."""
 
 
