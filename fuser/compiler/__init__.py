@@ -7,7 +7,8 @@
                           result of concretizing (ir/fusion/concretize.py)
     program_cache.py      finds the program for given inputs: see its four levels
     kernel_executor.py    `KernelExecutor`, which runs `fd.manual_execute`: one kernel, exactly as the user scheduled it
-    bind_inputs.py        checks arguments against the fusion's inputs; errors in them are worded here
+    bind_inputs.py        checks arguments against the fusion's inputs; the messages for unequal extents and invalid
+                          reshapes are in ir/fusion/extent_binding.py and ir/fusion/concretize.py
     recorder.py           observes a compilation: FUSER_DUMP writes its stages to files; `fd.explain` compiles again by the
                           same functions and keeps all of them (explanation.py)
 
@@ -29,8 +30,9 @@ What happens after a failure (segment_failures.py)
     other sizes. An expr that is left alone gets a kernel of its own (schedule/schedulers/expr_eval.py). A bug is reported
     by a warning, with a reproducer script (reproducer.py); FUSER_VERIFY and FUSER_FAULT make it an error.
     A kernel that spills is compiled again for fewer blocks on an SM, unless its caller fixed their number
-    (kernel_bounds.py). If it still spills, the scheduler's next candidate that leaves a thread more registers and does not
-    spill is taken: the reasons of its params and FUSER_LOG say so. A proposal for other sizes finds it again.
+    (kernel_bounds.py). If it still spills, or the schedule was made for more blocks, some of the scheduler's next candidates
+    that leave a thread more registers are compiled, and the first without these faults is taken: the reasons of its params and
+    FUSER_LOG say so. If there is none, the kernel is kept. A proposal for other sizes finds it again.
 
 Tuning (tuning.py, docs/decisions/0016-tuning.md)
     Requested by `tune=True` of a call, FUSER_TUNE=on or `fuser tune SCRIPT`. The candidates of each segment

@@ -1,6 +1,7 @@
 """Bind the arguments of an execution to a fusion's inputs: count, kinds, ranks, dtypes, static sizes, equal extents.
 
-Everything that can be wrong with an input is said here, before anything is compiled or enqueued.
+Wrong kinds, ranks, dtypes and static sizes are reported here, unequal extents by `check_constraints`
+(ir/fusion/extent_binding.py), invalid reshapes by ir/fusion/concretize.py: all before anything is compiled or enqueued.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ Passes: what each does, and why it is placed there
                                allocate_shared and insert_syncs, which treat the scratch memory like any other buffer.
     allocate_shared            Give every shared buffer an offset; reuse bytes where lifetimes are disjoint. Before
                                insert_syncs: buffers at one offset are one memory, so that reuse makes conflicts.
-    insert_syncs               Put block barriers between conflicting accesses of shared memory. All accesses exist by
-                               now, and predicates are around single statements, so that no barrier falls inside one.
-                               Right after it memory/in_place.py decides which outputs may overwrite the inputs that they
-                               update.
+    insert_syncs               Put block barriers between conflicting accesses of shared memory, and of global buffers
+                               through which threads of a block pass values. All accesses exist by now, and predicates
+                               are around single statements, so that no barrier falls inside one. Right after it
+                               memory/in_place.py decides which outputs may overwrite the inputs that they update.
     peel_loops                 Peel the last iteration of an unrolled loop, if no other iteration can fail its predicates.
                                Before unswitch_loops, so that both versions of an unswitched loop have the same loops.
     unswitch_loops             Test once whether any iteration of a loop needs predicates; the loop exists in two versions.

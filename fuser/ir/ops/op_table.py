@@ -10,7 +10,8 @@ From a row come the front end's method and docstring, dtype rule and refusals, t
 (`cuda`), generated tests (`ulp`, `samples`, `trivial`) and the page of ops. A row with `primitive=False` is built
 from other rows by the front end and never reaches the IR: it has a NumPy reference but no CUDA text.
 
-To add an op, add a row. Type rules live in `promotion.py`, NumPy semantics in `numpy_functions.py`, CUDA text in
+To add an op, add a row; CONTRIBUTING.md lists what else may have to change (counts in tests, instruction counts, device
+functions). Type rules live in `promotion.py`, NumPy semantics in `numpy_functions.py`, CUDA text in
 `cuda_spelling.py`, reductions in `reductions.py`, scans in `scans.py`; their public names are re-exported here.
 """
 

@@ -1,4 +1,5 @@
-"""Insert the block barriers that accesses to shared memory need, and no others.
+"""Insert the block barriers that accesses need, and no others: of shared memory, and of global buffers through which
+threads of a block pass values.
 
 Before: statements that exchange values through memory several threads share, without barriers.
 After:  between two accesses of the same memory by different threads, one of them a write, there is a barrier on every path.

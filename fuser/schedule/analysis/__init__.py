@@ -17,7 +17,15 @@ Imports of schedule/: scheduler.py and params.py alone.
     tile_accesses.py        vector accesses of a thread that processes several inner tiles
 
 How the vector width of a load is chosen
-    1.  The limit: elements that fit into 16 bytes of the widest argument (`vector_limit` in reference.py).
+    1.  The limit, in elements. No access has more than 16 bytes.
+            pointwise                         `PointwiseSpace.most_elements`: 16 bytes of the narrowest argument, but at most
+                                              THREAD_BYTES of the widest, which then takes several accesses
+            transpose                         16 bytes of the narrowest argument of each of the two sides
+            thread_reduction                  16 bytes of the narrowest inner tile, within MAX_LOADED_BYTES of a thread
+            rows, scans                       `vector_limit` in reference.py: 16 bytes of the widest argument with the
+                                              fastest dim
+            reductions, inner_outer           16 bytes of the widest full-size argument, and fewer where accumulators take the
+                                              registers (cost/reduction_space.py, cost/inner_outer_space.py)
     2.  The scheduler calls one of these functions with it. Each takes the largest power of two for which stride, alignment of
         the address, other strides and extent are multiples:
             pointwise, transpose              `AccessWidths` in layout.py, a width for each argument
@@ -32,5 +40,6 @@ How the vector width of a load is chosen
     4.  schedule/transforms/vectorize.py gives the argument's copy an axis of that extent and the parallel type `vectorize`.
         ir/fact_collection.py turns it into facts: divisible extents and strides, an aligned address.
     5.  lowering/loop_nests/nest_vectors.py proves from the facts that an access is contiguous, aligned and inside, or raises
-        SchedulingError. runtime/kernels/plan_evaluation.py checks the facts when a launch is bound.
+        SchedulingError. runtime/kernels/plan_evaluation.py checks the facts when a launch is bound. For a user's own schedule
+        `check_vector_access` (compiler/kernel_executor.py) checks inputs before it is lowered.
 """
