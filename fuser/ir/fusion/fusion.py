@@ -15,7 +15,7 @@ Grammar
             | Expand(input, output, extents)       broadcast dims become expanded dims of a given extent
             | Permute(input, output, dims)         output dim i is input dim dims[i]
             | Reshape(input, output, extents)      the elements in row-major order under other dims, see there
-            | Resize(input, output, windows, fill) slice and pad: per dim, result[i] = input[i + offset] for begin <= i < end
+            | Resize(input, output, windows, fill) slice, pad: per dim, result[i] = input[i * step + offset], begin <= i < end
             | Cat(inputs, output, dim, bounds)     input k where bounds[k-1] <= index along dim < bounds[k]
             | Gather(kind, input, index, output, dim, windows, fill)   the index along dim is read from `index`
             | Full(value, output, extents) | Iota(start, step, output, length)

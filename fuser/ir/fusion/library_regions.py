@@ -1,4 +1,4 @@
-"""Regions: the exprs between library calls, each optimized and segmented separately (`part` in names).
+"""Regions: the exprs between library calls, segmented and, by most passes, optimized separately (`part` in names).
 
     t1 = relu(t0); t2 = matmul(t1, w); t3 = add(t2, b); t4 = tanh(t0); t5 = matmul(t3, v)
     ->  [t1]   t2 = matmul   [t3]   t5 = matmul   [t4]
