@@ -3,6 +3,6 @@
 Imports of lowering/: kernel_rewrites.py, and none of the passes.
 
     invariants.py        the named checks, and after which passes they hold
-    ordered_accesses.py  checks of block barriers, waits for asynchronous copies, grid barriers
+    sync_checks.py       checks of block barriers, waits for asynchronous copies, grid barriers
     pass_result.py       the result of a pass, and the findings of a check
 """

@@ -5,14 +5,14 @@
     partial_residency     collectives_are_unexpanded
     pipeline_copies       collectives_are_unexpanded
                           copies_are_waited_for               a wait separates copies to a buffer from its reads
-    insert_grid_barriers  no_unordered_blocks                 a grid barrier separates conflicting accesses of different blocks
+    insert_grid_barriers  no_grid_race                        a grid barrier separates conflicting accesses of different blocks
     expand_collectives    no_collectives                      every Reduce, Scan and GridBarrier is expanded
                           semaphores_are_reset                additions to a semaphore are undone
     allocate_shared       shared_buffers_have_offsets         multiples of 16
                           live_buffers_do_not_overlap         no write to an overlapping buffer between a write and its read
-    insert_syncs          no_unsynchronised_pair              a barrier separates conflicting accesses of different threads
+    insert_syncs          no_block_race                       a barrier separates conflicting accesses of different threads
                           reads_of_other_blocks_are_fresh     values that other blocks write are read past the L1 cache
-                          published_writes_are_complete       a barrier separates writes for other blocks from the signal
+                          barrier_before_signal               a barrier separates writes for other blocks from the signal
     unswitch_loops        no_unswitch_left                    no loop is still marked for unswitching
                           unswitched_branches_agree           both branches of a hoisted test write the same elements
     merge_predicates      equal_predicates_are_merged         adjacent statements are under different predicates
@@ -50,14 +50,14 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.kernel.print_kernel import print_around
 from fuser.ir.kernel.statement_scopes import Scope, scope_of
-from fuser.lowering.checks.ordered_accesses import (
+from fuser.lowering.checks.pass_result import Findings, PassResult
+from fuser.lowering.checks.sync_checks import (
+    barrier_before_signal,
     copies_are_waited_for,
-    no_unordered_blocks,
-    no_unsynchronised_pair,
-    published_writes_are_complete,
+    no_block_race,
+    no_grid_race,
     reads_of_other_blocks_are_fresh,
 )
-from fuser.lowering.checks.pass_result import Findings, PassResult
 
 Invariant = Callable[[PassResult, Findings], None]
 
@@ -250,10 +250,10 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "prefetch_loads": (collectives_are_unexpanded,),
     "partial_residency": (collectives_are_unexpanded,),
     "pipeline_copies": (collectives_are_unexpanded, copies_are_waited_for),
-    "insert_grid_barriers": (no_unordered_blocks,),
+    "insert_grid_barriers": (no_grid_race,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_buffers_have_offsets, live_buffers_do_not_overlap),
-    "insert_syncs": (no_unsynchronised_pair, reads_of_other_blocks_are_fresh, published_writes_are_complete),
+    "insert_syncs": (no_block_race, reads_of_other_blocks_are_fresh, barrier_before_signal),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_branches_agree),
     "merge_predicates": (equal_predicates_are_merged,),

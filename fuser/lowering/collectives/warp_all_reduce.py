@@ -97,7 +97,7 @@ def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride
     away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
     first = combiner.axes.thread % stride
 
-    def leave(e: Int) -> list[Stmt]:
+    def shift_to_origin(e: Int) -> list[Stmt]:
         at = ZERO if is_shared_count(r, 2) else e
         n = Cast(Load(count, at), real)
         weighed = compute("mul", dtype, Load(away, ZERO), n)
@@ -111,7 +111,7 @@ def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride
     def divide(at: Int) -> list[Stmt]:
         return [Store(share, ZERO, safe_ratio(Literal(1.0, real), Load(count, at), real))]
 
-    def come_back(e: Int) -> list[Stmt]:
+    def shift_back(e: Int) -> list[Stmt]:
         left = compute("sub", real, Load(m2, e), compute("mul", dtype, Load(mean, e), Load(away, ZERO)))
         return [
             *([] if is_shared_count(r, 2) else divide(e)),
@@ -120,7 +120,7 @@ def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 
-    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *combiner.elements(r, leave)]
+    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *combiner.elements(r, shift_to_origin)]
     offset = width // 2
     while offset >= stride:
         lane, number = const(offset), combiner.axes.number()
@@ -132,7 +132,7 @@ def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride
         stmts += [*(Allocate(b) for b in got), *combiner.each(r, shuffle)]
         stmts += combiner.load(r, lambda i, e, got=got: increment(r.partials[i], e, Load(got[i], e)))
         offset //= 2
-    return [*stmts, *(divide(ZERO) if is_shared_count(r, 2) else []), *combiner.elements(r, come_back)]
+    return [*stmts, *(divide(ZERO) if is_shared_count(r, 2) else []), *combiner.elements(r, shift_back)]
 
 
 def _all_reduce_element(combiner: PartialCombiner, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:

@@ -66,14 +66,14 @@ def finish_shifted(acc: tuple[Buffer, ...], step: WelfordStep, elements: Element
     assert step.shift is not None
     shift, dtype = step.shift, mean.dtype
 
-    def settle(e: Int) -> list[Stmt]:
+    def set_mean_and_m2(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(mean, e), Load(step.fraction, ZERO))
         return [
             _subtract_square(m2, e, Load(mean, e), moved),
             Store(mean, e, compute("add", dtype, Load(shift, e), moved)),
         ]
 
-    return _for_each_element(step, elements, settle)
+    return _for_each_element(step, elements, set_mean_and_m2)
 
 
 def add_deviation(acc: tuple[Buffer, ...], left: Buffer, at: Int, x: Value, name: str) -> list[Stmt]:
@@ -96,10 +96,10 @@ def centre(acc: tuple[Buffer, ...], step: WelfordStep, elements: Elements) -> li
     mean, shift = acc[0], step.shift
     assert shift is not None
 
-    def settle(e: Int) -> list[Stmt]:
+    def set_mean(e: Int) -> list[Stmt]:
         return centred(mean, e, Load(mean, e), Load(step.fraction, ZERO), Load(shift, e), step.visited_twice)
 
-    return _for_each_element(step, elements, settle)
+    return _for_each_element(step, elements, set_mean)
 
 
 def centred(mean: Buffer, at: Int, total: Value, share: Value, first: Value, number: int) -> list[Stmt]:
@@ -123,11 +123,11 @@ def correct_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep,
     mean, m2, _ = acc
     dtype = mean.dtype
 
-    def settle(e: Int) -> list[Stmt]:
+    def correct(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(left, e), Load(step.fraction, ZERO))
         return [_subtract_square(m2, e, Load(left, e), moved), _add(mean, e, moved)]
 
-    return _for_each_element(step, elements, settle)
+    return _for_each_element(step, elements, correct)
 
 
 def _add(into: Buffer, at: Int, value: Value) -> Store:

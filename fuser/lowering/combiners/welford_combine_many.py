@@ -38,23 +38,23 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
         """`once` for each count, `rest` for each element."""
         return [*once(ZERO), *elements(rest)] if common else elements(lambda e: [*once(e), *rest(e)])
 
-    def weigh(e: Int, k: Int) -> Store:
+    def load_weight(e: Int, k: Int) -> Store:
         return Store(weight, ZERO, Cast(parts.read(2, e, k), real))
 
-    def count_up(e: Int) -> list[Stmt]:
-        return [weigh(e, k), Store(total, e, increment(total, e, parts.read(2, e, k)))]
+    def sum_counts(e: Int) -> list[Stmt]:
+        return [load_weight(e, k), Store(total, e, increment(total, e, parts.read(2, e, k)))]
 
-    def move(e: Int) -> list[Stmt]:
+    def sum_weighted_means(e: Int) -> list[Stmt]:
         change = compute("mul", dtype, parts.read(0, e, k), Load(weight, ZERO))
         return [Store(moved, e, compute("add", dtype, Load(moved, e), change))]
 
     def divide(e: Int) -> list[Stmt]:
-        share = safe_ratio(Literal(1.0, real), Load(total, e), real)
-        return [Store(inverse, ZERO, share), Store(count, e, Load(total, e))]
+        reciprocal = safe_ratio(Literal(1.0, real), Load(total, e), real)
+        return [Store(inverse, ZERO, reciprocal), Store(count, e, Load(total, e))]
 
-    def settle(e: Int) -> list[Stmt]:
-        settled = centred(mean, e, Load(moved, e), Load(inverse, ZERO), parts.read(0, e, ZERO), most)
-        return [*settled, zero(moved, e), zero(m2, e)]
+    def set_combined_mean(e: Int) -> list[Stmt]:
+        means = centred(mean, e, Load(moved, e), Load(inverse, ZERO), parts.read(0, e, ZERO), most)
+        return [*means, zero(moved, e), zero(m2, e)]
 
     def add(e: Int) -> list[Stmt]:
         gain = compute("mul", real, Load(delta, ZERO), Load(weighted, ZERO))
@@ -76,8 +76,8 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
     return [
         *(Allocate(b) for b in (total, moved, weight, inverse, delta, weighted)),
         *each(lambda e: [Store(total, e, Literal(0, count.dtype), Role.initialise)], lambda e: [zero(moved, e)]),
-        parts.loop(k, each(count_up, move)),
-        *each(divide, settle),
-        parts.loop(j, each(lambda e: [weigh(e, j)], add)),
+        parts.loop(k, each(sum_counts, sum_weighted_means)),
+        *each(divide, set_combined_mean),
+        parts.loop(j, each(lambda e: [load_weight(e, j)], add)),
         *each(lambda e: [] if common or mean.size.value == 1 else divide(e), finish),
     ]

@@ -231,7 +231,7 @@ class NestPredicates(NestState):
         return all_of(*conds)
 
 
-def strongest_test(test: Cond, index: Symbol, count: int) -> Cond:
+def predicate_for_all_lanes(test: Cond, index: Symbol, count: int) -> Cond:
     """A test that holds for all values of `index` below `count` if it holds: the test at the first or the last of them."""
     if holds_for_larger(test, index):
         return test.substitute({index: 0})
@@ -240,7 +240,7 @@ def strongest_test(test: Cond, index: Symbol, count: int) -> Cond:
     return all_of(*(test.substitute({index: k}) for k in range(count)))
 
 
-def weakest_test(test: Cond, index: Symbol, count: int) -> Cond | None:
+def predicate_for_any_lane(test: Cond, index: Symbol, count: int) -> Cond | None:
     """A test that holds if the test holds for any value of `index` below `count`, which are those up to some, or from some on;
     None where that is not known. If the easiest of both kinds hold, and an extent is between, so does some value."""
     step = step_of_test(test, index)

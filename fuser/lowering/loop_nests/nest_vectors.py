@@ -38,7 +38,7 @@ from fuser.ir.ops.op_table import REDUCTIONS
 from fuser.lowering.context import TensorLayout
 from fuser.lowering.loop_nests.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.loop_nests.indexing import Indexer
-from fuser.lowering.loop_nests.nest_predicates import inexact_splits, strongest_test, weakest_test
+from fuser.lowering.loop_nests.nest_predicates import inexact_splits, predicate_for_all_lanes, predicate_for_any_lane
 from fuser.lowering.loop_nests.nest_state import Nest
 from fuser.lowering.loop_nests.nest_storage import NestStorage
 from fuser.lowering.loop_nests.nest_values import LEVEL_2
@@ -192,7 +192,7 @@ class NestVectors(NestStorage):
             copied = t if is_async else None
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], of_element)
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
-                at_once = self._read_past_row(leader, nest, stmt)
+                at_once = self._overread_vector(leader, nest, stmt)
                 if at_once is not None:
                     return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
             cut = self._partial_vectors(leader, *moved, nest, whole, copied)
@@ -268,7 +268,7 @@ class NestVectors(NestStorage):
             stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]
             unroll = source[0].is_register
         single: Stmt = For(element, ZERO, const(width), ONE, tuple(stmts), unroll=unroll)
-        is_whole = all_of(*(strongest_test(test, lane, width) for test in own)) if whole else FALSE
+        is_whole = all_of(*(predicate_for_all_lanes(test, lane, width) for test in own)) if whole else FALSE
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
@@ -280,7 +280,7 @@ class NestVectors(NestStorage):
             return False
         return tensor not in self.context.alias_of.values()
 
-    def _read_past_row(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
+    def _overread_vector(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
         """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
         them, or it is not known where an end of the row is.
 
@@ -290,9 +290,13 @@ class NestVectors(NestStorage):
         assert nest.vector is not None
         lane, width = nest.vector
         own, others = self._tests_of_elements(leader, nest)
-        easiest = [e for e in (weakest_test(test, lane, width) for test in own) if e is not None]
+        easiest = [e for e in (predicate_for_any_lane(test, lane, width) for test in own) if e is not None]
         # A row that is shorter than a vector has no whole one.
-        if not own or len(easiest) < len(own) or all_of(*(strongest_test(test, lane, width) for test in own)) is FALSE:
+        if (
+            not own
+            or len(easiest) < len(own)
+            or all_of(*(predicate_for_all_lanes(test, lane, width) for test in own)) is FALSE
+        ):
             return None
         match move:
             case VectorMove():

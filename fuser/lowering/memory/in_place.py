@@ -62,7 +62,7 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.context import LoweringContext
-from fuser.lowering.memory.read_completion import is_read_first
+from fuser.lowering.memory.read_completion import is_read_complete_before_writes
 from fuser.records import record
 
 
@@ -232,7 +232,10 @@ class _Reads:
         if not others and not isinstance(read.stmt, AsyncCopy):
             return True
         stores = frozenset(w.stmt for w in self.writes)
-        return all(is_read_first(self.body, read.stmt, stores, m.after, needs_barrier=bool(others)) for m in found)
+        return all(
+            is_read_complete_before_writes(self.body, read.stmt, stores, m.after, needs_barrier=bool(others))
+            for m in found
+        )
 
     def _match(self, read: _Access, write: _Access, others: tuple[Symbol, ...]) -> _Match | None:
         """At which choice of the store's loops, and of its thread's place along `others`, it is to the element that is read."""

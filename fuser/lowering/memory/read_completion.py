@@ -18,7 +18,7 @@ _ITERATIONS = 4
 
 
 @record
-class _State:
+class _ReadState:
     """How far a read is.
 
     groups    how many groups of copies were complete since it started, its own included; or _DONE: the thread has the value
@@ -29,7 +29,7 @@ class _State:
     matters: bool
 
 
-def is_read_first(
+def is_read_complete_before_writes(
     body: Sequence[Stmt], read: Stmt, writes: frozenset[Stmt], after: Symbol | None, *, needs_barrier: bool
 ) -> bool:
     """Whether a read is complete on every way from it to one of the stores `writes`.
@@ -37,12 +37,12 @@ def is_read_first(
     after           the loop that must have come to another iteration for a store to be to the element; None: any may be
     needs_barrier   whether the store is another thread's: a block barrier must follow the read
     """
-    ways = _Paths(read, writes, after, needs_barrier)
+    ways = _ReadDataflow(read, writes, after, needs_barrier)
     ways.walk(body, frozenset())
     return ways.are_done
 
 
-class _Paths:
+class _ReadDataflow:
     """Follows all ways from a read on, and asks at every store whether the read is done by then."""
 
     def __init__(self, read: Stmt, writes: frozenset[Stmt], after: Symbol | None, needs_barrier: bool) -> None:
@@ -52,7 +52,7 @@ class _Paths:
         self.needs_barrier = needs_barrier
         self.are_done = True
 
-    def walk(self, body: Sequence[Stmt], states: frozenset[_State]) -> frozenset[_State]:
+    def walk(self, body: Sequence[Stmt], states: frozenset[_ReadState]) -> frozenset[_ReadState]:
         """How far the read may be after a statement list."""
         for stmt in body:
             match stmt:
@@ -64,23 +64,23 @@ class _Paths:
                     states = frozenset(s for s in states if s.groups != _DONE)
                 case AsyncCommit():
                     states = frozenset(
-                        _State(s.groups if s.groups == _DONE else s.groups + 1, s.matters) for s in states
+                        _ReadState(s.groups if s.groups == _DONE else s.groups + 1, s.matters) for s in states
                     )
                 case AsyncWait(pending):
-                    states = frozenset(_State(_DONE, s.matters) if s.groups > pending else s for s in states)
+                    states = frozenset(_ReadState(_DONE, s.matters) if s.groups > pending else s for s in states)
                 case _:
                     if stmt is self.read:
-                        states |= {_State(0 if isinstance(stmt, AsyncCopy) else _DONE, self.after is None)}
+                        states |= {_ReadState(0 if isinstance(stmt, AsyncCopy) else _DONE, self.after is None)}
                     if stmt in self.writes and any(
                         s.matters and (self.needs_barrier or s.groups != _DONE) for s in states
                     ):
                         self.are_done = False
         return states
 
-    def _loop(self, loop: For, states: frozenset[_State]) -> frozenset[_State]:
+    def _loop(self, loop: For, states: frozenset[_ReadState]) -> frozenset[_ReadState]:
         found = self.walk(loop.body, states)
         for _ in range(_ITERATIONS):
-            start = frozenset(_State(s.groups, s.matters or loop.symbol is self.after) for s in found)
+            start = frozenset(_ReadState(s.groups, s.matters or loop.symbol is self.after) for s in found)
             more = found | self.walk(loop.body, start)
             if more == found:
                 break

@@ -145,7 +145,7 @@ def test_sizes_may_be_symbolic() -> None:
 READ_AFTER_WRITE = "a is read with no barrier since a was written"
 
 
-def test_no_unsynchronised_pair() -> None:
+def test_no_block_race() -> None:
     assert READ_AFTER_WRITE in broken("insert_syncs", *ALLOCATED, WRITE_A, READ_A)
     assert "a is written with no barrier since a was read" in broken(
         "insert_syncs", *ALLOCATED, WRITE_A, BARRIER, READ_A, WRITE_A
@@ -208,7 +208,7 @@ def test_reads_of_other_blocks_are_fresh() -> None:
     holds("insert_syncs", stored, VectorMove(R, ZERO, parts, ZERO, 1), private=frozenset({"parts"}))
 
 
-def test_published_writes_are_complete() -> None:
+def test_barrier_before_signal() -> None:
     parts = Buffer("parts", DataType.Float, GLOBAL_MEMORY, N)
     stored, first = Store(parts, TID, ZERO_VALUE), equal(TID, 0)
     fresh = Store(R, ZERO, Load(parts, ZERO, CacheOp["global"]))
@@ -216,8 +216,8 @@ def test_published_writes_are_complete() -> None:
     one = If(first, (signal,), role=Role.owner)
     holds("insert_syncs", stored, Fence(), BARRIER, one, fresh)
     holds("insert_syncs", If(first, (stored, Fence(), signal), role=Role.owner), fresh)
-    assert "published_writes_are_complete" in broken("insert_syncs", stored, Fence(), one, fresh)
-    assert "published_writes_are_complete" in broken("insert_syncs", BARRIER, stored, Fence(), one, BARRIER, fresh)
+    assert "barrier_before_signal" in broken("insert_syncs", stored, Fence(), one, fresh)
+    assert "barrier_before_signal" in broken("insert_syncs", BARRIER, stored, Fence(), one, BARRIER, fresh)
     some = If(less(I, 2), (BARRIER,), role=Role.plain)
     assert "threads may still be at" in broken("insert_syncs", stored, Fence(), some, one, fresh)
     maybe = For(I, ZERO, N, ONE, (BARRIER,))
@@ -331,7 +331,7 @@ def test_missing_barriers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     found = caught_among(range(25), "insert_syncs", without_barriers)
     assert len(found) >= 5
-    assert all("no_unsynchronised_pair" in text or "no barrier" in text for text in found)
+    assert all("no_block_race" in text or "no barrier" in text for text in found)
 
 
 def test_nothing_is_checked_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from fuser.ir.kernel.kernel import (
     Stmt,
     walk,
 )
-from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
 from fuser.lowering.checks.pass_result import Findings, PassResult
+from fuser.lowering.checks.sync_checks import copies_are_waited_for
 from fuser.simulator.errors import Kind
 from tests.judging.harness import check, integers, run
 from tests.lowering.memory.copied_rows import changed, count, lowered, rows_in_shared_memory

@@ -25,8 +25,8 @@ from fuser.ir.kernel.verify_kernel import verify_kernel
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.lowering.checks.ordered_accesses import copies_are_waited_for
 from fuser.lowering.checks.pass_result import Findings, PassResult
+from fuser.lowering.checks.sync_checks import copies_are_waited_for
 from fuser.runtime.kernels import nvrtc
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.end_to_end.mutation import Judge, Verdict, What, describe, mutants

@@ -12,7 +12,7 @@ from fuser.ir.kernel.kernel import (
     If,
     VectorMove,
 )
-from fuser.lowering.memory.read_completion import is_read_first
+from fuser.lowering.memory.read_completion import is_read_complete_before_writes
 from tests.lowering.memory.kernel_bodies import BLOCK, HELD, OWN, PLACE, ROW, ROWS, X, Y, allowed, loop, read, write
 
 
@@ -55,7 +55,9 @@ def test_a_store_of_the_next_iteration_is_asked_about_there() -> None:
     load, store = read(ROWS + 1), write(ROWS)
     stores = frozenset((store,))
     waits = loop("", 3, load, store, BlockBarrier(), i=ROWS)
-    assert is_read_first((waits,), load, stores, ROWS, needs_barrier=True)
-    assert not is_read_first((waits,), load, stores, None, needs_barrier=True)
-    assert not is_read_first((loop("", 3, load, store, i=ROWS),), load, stores, ROWS, needs_barrier=True)
-    assert is_read_first((loop("", 3, load, store, i=ROWS),), load, stores, ROWS, needs_barrier=False)
+    assert is_read_complete_before_writes((waits,), load, stores, ROWS, needs_barrier=True)
+    assert not is_read_complete_before_writes((waits,), load, stores, None, needs_barrier=True)
+    assert not is_read_complete_before_writes(
+        (loop("", 3, load, store, i=ROWS),), load, stores, ROWS, needs_barrier=True
+    )
+    assert is_read_complete_before_writes((loop("", 3, load, store, i=ROWS),), load, stores, ROWS, needs_barrier=False)

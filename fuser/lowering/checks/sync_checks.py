@@ -37,7 +37,7 @@ from fuser.records import record
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
 
 
-def no_unsynchronised_pair(result: PassResult, found: Findings) -> None:
+def no_block_race(result: PassResult, found: Findings) -> None:
     """On every path, a barrier parts any two accesses of one memory by different threads of which one is a write."""
     if not result.one_thread:
         _Paths(result, found).walk(result.body, frozenset())
@@ -134,7 +134,7 @@ def _loads(stmt: Stmt) -> Iterator[Load]:
             pass
 
 
-def published_writes_are_complete(result: PassResult, found: Findings) -> None:
+def barrier_before_signal(result: PassResult, found: Findings) -> None:
     """On every path, a barrier parts what threads write for other blocks from the signal that one of them gives."""
     if not result.one_thread:
         _Published(_passed_between_blocks(result), found).walk(result.body, frozenset(), frozenset())
@@ -264,7 +264,7 @@ def _without_empty(groups: _Groups) -> _Groups:
     return groups[first:]
 
 
-def no_unordered_blocks(result: PassResult, found: Findings) -> None:
+def no_grid_race(result: PassResult, found: Findings) -> None:
     """On every path, a wait of the whole grid parts writes of a tensor that crosses blocks from its reads, and back.
 
     The wait must be where every block passes: under no test, and in no loop whose number of iterations differs between blocks.
