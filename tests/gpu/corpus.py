@@ -33,10 +33,8 @@ if str(ROOT) not in sys.path:
 import numpy as np
 
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.compiler.builds import at_once
-from fuser.compiler.compile_fusion import compile_segments, plan_fusion
+from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.compiler.recorder import Recorder
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import DeviceInfo
@@ -160,15 +158,7 @@ def _fusion_item(case: fusion_corpus.FusionCase, label: str, sizes: fusion_corpu
     want = fusion_corpus.expected(fusion, inputs)
 
     def compile(device: Device | DeviceInfo) -> HostProgram:
-        segmented = plan_fusion(fusion, Recorder())
-        compiler = KernelCompiler(device)
-        bound = bind_inputs(fusion, _described(inputs))
-        return compile_segments(
-            segmented,
-            bound,
-            lambda _, segment, given, __: at_once(lambda: compiler.compile_segment(segment, given)[0]),
-            Recorder(),
-        )[0]
+        return compile_fusion(fusion, bind_inputs(fusion, _described(inputs)), device)
 
     updates = {p: (a, want.folded_updates[p]) for p, a in want.updates.items()}
     return Item(f"{case.name}-{label}", compile, inputs, list(zip(want.outputs, want.folded, strict=True)), updates)

@@ -17,6 +17,7 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion.fusion import Fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
@@ -44,6 +45,11 @@ BFloat16, Float, Half, Bool, Double = (
 
 def tensor(dtype: DataType, *shape: int, strides: Sequence[int] = (), alignment: int = 256) -> TensorDescriptor:
     return TensorDescriptor(dtype, shape, tuple(strides) or row_major(shape), alignment)
+
+
+def segment_inputs(fusion: Fusion, inputs: Sequence[TensorDescriptor]) -> SegmentInputs:
+    bound = bind_inputs(fusion, inputs)
+    return SegmentInputs(bound.tensors, bound.evaluate)
 
 
 def compiled(define: Define, *inputs: TensorDescriptor) -> tuple[CompiledKernel, PointwiseParams]:
@@ -246,7 +252,7 @@ def test_rows_that_are_cut_share_a_row_operand() -> None:
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     bound = bind_inputs(fusion, inputs)
-    found = list(PointwiseScheduler().candidates(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200))
+    found = list(PointwiseScheduler().candidates(fusion, segment_inputs(fusion, inputs), H200))
     assert len(found) > 4
     for params in found[:5]:
         KernelCompiler(H200).compile_segment(Segment(fusion, PointwiseScheduler(), ()), bound, params)
@@ -288,7 +294,7 @@ def test_vectors_do_not_lie_across_pieces(dim: int, monkeypatch: pytest.MonkeyPa
         define(fd)
     assert fd.fusion is not None
     joined = optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
-    params = PointwiseScheduler().propose(joined, bind_inputs(joined, [tensor(BFloat16, 4096, 5003)]), H200)
+    params = PointwiseScheduler().propose(joined, segment_inputs(joined, [tensor(BFloat16, 4096, 5003)]), H200)
     assert isinstance(params.access, Aligned) == (dim == 1)
     x = np.random.default_rng(0).integers(-8, 9, (3, 517)).astype(BFloat16.numpy)
     np.testing.assert_array_equal(run(define, [x])[0], -np.concatenate([x, x], dim))
@@ -482,7 +488,7 @@ def test_candidates_ask_only_for_extents_that_hold() -> None:
         define(fd)
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
-    found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
+    found = list(PointwiseScheduler().candidates(fusion, segment_inputs(fusion, inputs), H200))
     divisors = {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.extent_multiples}
     assert 4 in divisors
     assert all(4100 % d == 1028 % d == 0 for d in divisors)
