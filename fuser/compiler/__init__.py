@@ -27,7 +27,7 @@ What happens after a failure (segment_failures.py)
     exprs that it failed on. So is a kernel of several exprs that needs more than a thread has (ir/kernel/kernel_demand.py):
     registers across iterations and barriers, or more instructions than the cache of an SM holds. An attempt covers all
     segments, so that all that fail are split together; what has failed for a schedule and a layout is not tried again for
-    other sizes. An expr that is left alone gets a kernel of its own (schedule/schedulers/expr_eval.py). A bug is reported
+    other sizes. An expr that is left alone gets a kernel of its own (schedule/schedulers/fallback.py). A bug is reported
     by a warning, with a reproducer script (reproducer.py); FUSER_VERIFY and FUSER_FAULT make it an error.
     A kernel that spills is compiled again for fewer blocks on an SM, unless its caller fixed their number
     (kernel_bounds.py). If it still spills, or the schedule was made for more blocks, some of the scheduler's next candidates

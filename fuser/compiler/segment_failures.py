@@ -3,7 +3,7 @@
 A scheduler may refuse the sizes at hand. Or reductions are better done in two steps at those. Or a stage fails on a segment: a
 scheduler raises an error, what it proposes cannot be lowered, NVRTC refuses the text. That is a bug, whatever class the error
 is of, and treated alike: users get a program that is cut further, in the end to single exprs
-(`schedule/schedulers/expr_eval.py`), a warning with a script that shows the bug again, and the reason in `explain`. Under
+(`schedule/schedulers/fallback.py`), a warning with a script that shows the bug again, and the reason in `explain`. Under
 FUSER_VERIFY, and where FUSER_FAULT planted the bug, it is an error.
 """
 

@@ -16,5 +16,5 @@ has their priority order.
     outer_persistent.py        normalisations along slower dims
     inner_outer_persistent.py  statistics of rows and sums of columns; inner_outer_row_split.py and
                                inner_outer_column_split.py build the schedules of its two kinds of mappings
-    expr_eval.py               one expr, one thread for each element: for exprs that all others refuse
+    fallback.py                one expr, one thread for each element: for exprs that all others refuse
 """

@@ -26,7 +26,7 @@ How a fusion is split
         takes (recompute_boundaries.py).
 
     An expr that no scheduler accepts is a kernel of its own, one thread per element, with a warning
-    (schedule/schedulers/expr_eval.py): no valid program is refused. compiler/segment_failures.py says when a fusion is
+    (schedule/schedulers/fallback.py): no valid program is refused. compiler/segment_failures.py says when a fusion is
     split again. `fd.explain` shows every refusal in segments.py, and what was chosen and why in params.py.
 
 Library calls

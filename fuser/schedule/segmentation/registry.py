@@ -6,7 +6,7 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.schedule.params import Params
 from fuser.schedule.scheduler import Scheduler
 from fuser.schedule.schedulers.chained_reduction import ChainedReductionScheduler
-from fuser.schedule.schedulers.expr_eval import ExprEvalScheduler
+from fuser.schedule.schedulers.fallback import FallbackScheduler
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.no_op import NoOpScheduler
@@ -31,7 +31,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 )
 
 
-LAST_RESORT: Scheduler = ExprEvalScheduler()
+LAST_RESORT: Scheduler = FallbackScheduler()
 """Schedules single exprs that all others have refused or failed on, and nothing else."""
 
 

@@ -2,7 +2,7 @@
 
 The whole fusion is tried first. Else views, independent outputs and small reductions become segments, and the rest is split
 by levels (`partition_fusion.py`). What cannot be split so is split in order (`greedy_segments.py`). An expr that no
-scheduler accepts gets a kernel of its own from the scheduler of last resort (`schedulers/expr_eval.py`).
+scheduler accepts gets a kernel of its own from the scheduler of last resort (`schedulers/fallback.py`).
 """
 
 from __future__ import annotations

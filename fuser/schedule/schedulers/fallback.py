@@ -21,7 +21,7 @@ BLOCK = 128
 """Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""
 
 
-class ExprEvalScheduler:
+class FallbackScheduler:
     """Accepts a single expr."""
 
     type = SchedulerType.expr_eval
