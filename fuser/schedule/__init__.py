@@ -21,10 +21,10 @@ Sub-packages and files; upper ones import lower ones
     tuning_candidates.py  neighbours of proposed parameters, for tuning; print_params.py: parameters as text
     scheduler.py          the protocol of schedulers; params.py: parameters; reasons.py: why these were chosen
 
-Stages
-    A stage of a reduction segment is a data pass: a loop nest over the full-size data between reductions that depend on each
-    other. A chained reduction, which reduces the results of others over other dims, is not a stage. Full-size values that
-    several stages need are kept on chip by the persistent schedulers, and recomputed by `reduction`
+Data passes
+    A data pass of a reduction segment is a loop nest over the full-size data between reductions that depend on each other. A
+    chained reduction, which reduces the results of others over other dims, is not one. Full-size values that several of them
+    need are kept on chip by the persistent schedulers, and recomputed by `reduction`
     (docs/decisions/0003-recompute-before-persistence.md).
 """
 

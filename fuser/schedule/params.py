@@ -194,7 +194,7 @@ class InnerPersistentParams:
     resident         blocks that must fit on an SM, which limits registers; 0: no such limit
     in_shared        row tensors in shared memory, filled by asynchronous copies; empty: all are in registers
     funnel_shifted   those of them that have another misalignment than the vectors: loaded into registers at any address first
-    load_all_first   all inputs along a row are loaded before the first exchange, also those that only later stages read
+    load_all_first   all inputs along a row are loaded before the first exchange, also those that only later data passes read
     vector           consecutive elements of an access
     vectorized       arguments that are contiguous along them: one access each
     extent_ranges    (input, dim, low, high): extents for which the row fits
@@ -225,9 +225,9 @@ class InnerPersistentParams:
 class OuterPersistentParams:
     """Columns whose rows are read once, or twice by resident blocks.
 
-    reduction          the loops. `grid_reduce` blocks share the rows of some columns: they wait for each other between stages
-                       and loop over their rows again. A single block, or a cluster, has all rows of its columns in registers,
-                       `unroll` accesses per thread
+    reduction          the loops. `grid_reduce` blocks share the rows of some columns: between data passes they wait for each
+                       other, and then loop over their rows again. A single block, or a cluster, has all rows of its columns in
+                       registers, `unroll` accesses per thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     extent_ranges      (input, dim, low, high): extents for which the rows fit in registers
     reasons            why, in sentences; not compared

@@ -41,7 +41,7 @@ def random_row_work(
         arguments=inputs + shared + outputs,
         kept=kept,
         passes=passes,
-        stages=rng.randint(2, 4) if not statistics else 3,
+        data_pass_count=rng.randint(2, 4) if not statistics else 3,
         operations=rng.randint(2, 80),
         row_operations=rng.randint(0, 60),
         has_statistics=statistics,

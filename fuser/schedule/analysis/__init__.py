@@ -7,7 +7,7 @@ Imports of schedule/: scheduler.py and params.py alone.
     windows.py              restrictions of loops by the windows of slices, pads and concatenations
     reduced_dims.py         the dims that the reductions of a segment reduce, and whether one loop nest serves them all
     reduced_space.py        the iteration space of the reductions of a segment at some sizes
-    stages.py               passes over the full-size data, and the values that are kept on chip between them
+    data_passes.py          passes over the full-size data, and the values that are kept on chip between them
     inner_outer.py          which reductions are statistics of rows, and which are sums of columns
     independent_outputs.py  groups of outputs that have only cheap values in common
     layout.py               strides of arguments along the loops' dims, contiguous dims, vector widths

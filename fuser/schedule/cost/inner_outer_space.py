@@ -14,6 +14,7 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.inner_outer import InnerOuter, concrete_groups, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reference import (
@@ -23,7 +24,6 @@ from fuser.schedule.analysis.reference import (
     resolving_graph,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
@@ -51,7 +51,7 @@ class InnerOuterSpace:
     loaded, moved        bytes of an element that are read, and that are read or written
     arguments            tensors of full size
     read_sizes, weight_sizes, kept_sizes   bytes of an element of each input that has rows, of each that all rows share, and
-                         of each value that is kept between stages
+                         of each value that is kept between data passes
     sums, sum_bytes      sums of a column, and bytes of each
     statistics           of a row; `exchanges`: how often its threads wait for one another for them
     own_registers        of a thread beside rows, weights and sums; `column_registers`: of the sums of one column;
@@ -98,7 +98,7 @@ def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
 
 @memoized
 def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
-    """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
+    """Bytes of an element of values of full size that are kept from one data pass to the next beside the copies of inputs."""
     return _kept_sizes(segment, row_orientations(segment, graph).index(inner_outer))
 
 
@@ -190,7 +190,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        exchanges=len(set(stage_levels(empty_schedule(segment)).values())) - 1,
+        exchanges=len(set(data_pass_indices(empty_schedule(segment)).values())) - 1,
         own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
         column_registers=sum_registers(segment, inner_outer),
         statistic_registers=len(inner_outer.row) * (DOUBLE_STATISTIC if is_double else 1),

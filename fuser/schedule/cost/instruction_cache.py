@@ -10,8 +10,8 @@ from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
+from fuser.schedule.analysis.data_passes import computing_pass_counts, empty_schedule
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.analysis.stages import computed_in_stages, empty_schedule
 
 _COPIES = 2
 """Of the body of an unrolled loop: for whole iterations, and for the last one, which tests every element."""
@@ -30,7 +30,7 @@ def elements_in_cache(instructions: int, device: DeviceInfo) -> int:
 
 
 def element_instructions(segment: Fusion) -> int:
-    """Instructions of a kernel for an element of its iteration space, in all stages: of the exprs that have all of its dims."""
+    """Instructions of a kernel for an element of its iteration space, in all data passes: of exprs that have all its dims."""
     found = _instructions(segment)
     return max(1, found[max(found)])
 
@@ -43,11 +43,11 @@ def row_instructions(segment: Fusion) -> int:
 
 @memoized
 def _instructions(segment: Fusion) -> dict[int, int]:
-    """Instructions of all exprs in all stages, by the number of their dims."""
+    """Instructions of all exprs in all data passes, by the number of their dims."""
     graph = resolving_graph(segment)
-    # Without reductions all is one stage.
-    has_stages = any(isinstance(e, Reducing) for e in segment.tensor_exprs)
-    times = computed_in_stages(empty_schedule(segment)) if has_stages else {}
+    # Without reductions all is one data pass.
+    has_data_passes = any(isinstance(e, Reducing) for e in segment.tensor_exprs)
+    times = computing_pass_counts(empty_schedule(segment)) if has_data_passes else {}
     found: dict[int, int] = {}
     for e in segment.tensor_exprs:
         # A reduction is a step for each element that it reads.

@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterable, Mapping
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -48,7 +48,7 @@ def choose_kernel_split(
         return None
     if isinstance(params, OuterPersistentParams) and params.reduction.grid_reduce == 1:
         return None
-    levels = stage_levels(empty_schedule(segment))
+    levels = data_pass_indices(empty_schedule(segment))
     # What is computed of results alone reads no row again.
     full = {t.name for t in segment.tensors if reduced_space(segment, inputs).is_reduced(t.visible)}
     last = max((level for name, level in levels.items() if name in full), default=0)
@@ -58,7 +58,7 @@ def choose_kernel_split(
     loops = params.reduction if isinstance(params, OuterPersistentParams) else params
     lanes = 1 if loops.inner else loops.vector
     blocks = ceil_div(sizes.rows, loops.block_iterate * lanes) * loops.grid_reduce
-    # A stage is a pass over the rows, or a kernel.
+    # A data pass reads the rows once, or is a kernel of its own.
     moved = (last + 1) * sizes.read + sizes.written
     if blocks == 0 or moved == 0:
         return None

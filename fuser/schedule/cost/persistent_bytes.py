@@ -1,4 +1,4 @@
-"""What the structure of a segment says about persistent rows: their stages, and the bytes of an element kept between them.
+"""What the structure of a segment says about persistent rows: their data passes, and the bytes of an element kept between them.
 
 The schedulers ask for it for every shape; it is found once for each segment.
 """
@@ -12,13 +12,13 @@ from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.stages import (
-    defining_stages,
+from fuser.schedule.analysis.data_passes import (
+    data_pass_indices,
+    defining_passes,
     empty_schedule,
     kept_values,
     reduced_groups_of,
     row_reductions,
-    stage_levels,
 )
 from fuser.schedule.transforms.vectorize import cache_arguments
 
@@ -45,14 +45,14 @@ def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ..
 
 @record
 class PersistentRows:
-    """What a row in registers takes: how many `stages` it goes through, and the bytes per element that are on chip at once.
+    """What a row in registers takes: how many data passes it goes through, and the bytes per element that are on chip at once.
 
-    kept          at most: what is kept between a stage and the next
+    kept          at most: what is kept between a data pass and the next
     has_late_input       whether an input of full size is first read behind a reduction, access by access between stores
     late_bytes          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
     """
 
-    stages: int
+    pass_count: int
     kept: int
     has_late_input: bool
     late_bytes: int = 0
@@ -69,8 +69,8 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     for name in names:
         builder.two_pass(name)
     copies = cache_arguments(builder)
-    stages = len(set(stage_levels(builder).values()))
-    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_stages(builder)
+    pass_count = len(set(data_pass_indices(builder).values()))
+    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_passes(builder)
     dims = {
         made: {graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast}
         for name, made in copies.items()
@@ -80,15 +80,15 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     most = max(map(len, dims.values()), default=0)
     is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
     late = sum(builder.state(made).tensor.dtype.itemsize for made in late_input_copies(builder, copies))
-    return PersistentRows(stages, _kept_bytes(builder), is_late, late)
+    return PersistentRows(pass_count, _kept_bytes(builder), is_late, late)
 
 
 def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
-    """Copies of inputs that a stage behind a reduction reads first. `copies`: of `cache_arguments`.
+    """Copies of inputs that a data pass behind a reduction reads first. `copies`: of `cache_arguments`.
 
     They have every dim of a row: what has some of them is read by threads other than those that would hold it.
     """
-    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_stages(builder)
+    graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_passes(builder)
 
     def is_along(name: str) -> bool:
         dims = builder.state(name).tensor.visible
@@ -101,13 +101,13 @@ def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tu
 def _kept_bytes(builder: ScheduleBuilder) -> int:
     kept = kept_values(builder)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
-    stages = {s for k in kept for s in range(k.first, k.last)}
-    return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
+    passes = {s for k in kept for s in range(k.first, k.last)}
+    return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in passes), default=0)
 
 
-def stages_on_chip(segment: Fusion) -> int:
-    """How many stages the row goes through, statistics in two passes counted as what they become."""
-    return persistent_rows(segment, one_pass=False).stages
+def data_pass_count(segment: Fusion) -> int:
+    """How many data passes the row goes through, statistics in two passes counted as what they become."""
+    return persistent_rows(segment, one_pass=False).pass_count
 
 
 @memoized

@@ -13,11 +13,11 @@ from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.input_reads import input_reads, tested_dims
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import vector_limit
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import joined_bytes
 from fuser.schedule.params import Aligned
@@ -222,7 +222,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
         cached=math.floor(vector * _looked_up_again(segment, reduced, graph, inputs)),
         statistics=has_statistics,
-        may_split=len(set(stage_levels(empty_schedule(segment)).values())) == 1,
+        may_split=len(set(data_pass_indices(empty_schedule(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,

@@ -1,7 +1,7 @@
 """Columns whose rows lie in registers: how many threads share the rows of a column, and how many columns a block has.
 
 A thread that has all rows of its columns exchanges nothing, but few such threads fit on an SM, which then waits for memory and
-computes in turn. More threads for a column hold fewer rows each, and meet in shared memory once a stage; the blocks of a
+computes in turn. More threads for a column hold fewer rows each, and meet in shared memory once a data pass; the blocks of a
 cluster meet in each other's. `estimate` says how long each takes.
 """
 
@@ -52,8 +52,8 @@ class RegisterColumns:
     arguments       accesses to all that has rows
     results         registers of what a column has one of
     joined          bytes of a column that threads leave for one another
-    exchanges       between stages, where threads share a column
-    element_work    instructions of an element in all stages; `column_work`: of what a column has one of
+    exchanges       between data passes, where threads share a column
+    element_work    instructions of an element in all data passes; `column_work`: of what a column has one of
     ending          microseconds that each co-resident block adds where all of them leave something for the last one
     """
 

@@ -1,8 +1,8 @@
 """Mappings of persistent rows: which threads and blocks hold a row, and where; what each of them asks of the machine.
 
 A row is `accesses` of `vector` elements. `batch` of them belong to each of `threads` threads of each of `sharing` blocks, and
-lie in registers or in shared memory until all stages are done. A block with few threads along a row has several `rows`. Blocks
-that share a row are a cluster, or meet in device memory: then `groups` of them are there at once, and go over the rows.
+lie in registers or in shared memory until the last data pass is done. A block with few threads along a row has several `rows`.
+Blocks that share a row are a cluster, or meet in device memory: then `groups` of them are there at once, and go over the rows.
 
 `row_mappings` enumerates all that fit, `row_work_of` says what one asks for, `estimate` how long that takes.
 
@@ -52,7 +52,7 @@ CUT_ACCESS = 360.0
 IN_SHARED = 0.39
 """What a copy to shared memory and the read behind it take, in latencies of memory."""
 PIECE = 57.0
-"""Cycles that accesses to shared memory that are issued together are waited for, in each stage."""
+"""Cycles that accesses to shared memory that are issued together are waited for, in each data pass."""
 CACHE_MISSES = 0.42
 """Of the bytes that all rows share, such as weights, what the first-level cache does not hold."""
 
@@ -185,7 +185,7 @@ class RowCosts:
         steps = math.log2(min(along, WARP))
         operations = self.operations * AGAIN if m.in_shared else self.operations
         operations += ONLINE / OPERATION if m.one_pass and row.sums_exponentials else 0.0
-        # In shared memory each stage reads the row again, and tests it.
+        # In shared memory each data pass reads the row again, and tests it.
         passes = exchanges + 1 if m.in_shared else 0
         by_element = 0 if m.in_shared else self.by_element
         accesses = row.arguments + passes + by_element
@@ -272,7 +272,7 @@ def _registers(row: RowSpace, batch: int, one_pass: bool, *, in_shared: bool) ->
 
 
 def _late_registers(row: RowSpace, batch: int) -> int:
-    """Registers of what later stages read first, where all of it is read before."""
+    """Registers of what later data passes read first, where all of it is read before."""
     return batch * -(-row.vector * row.late_bytes // REGISTER_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What is the same for all mappings of the rows of a segment: their sizes, bytes, stages and operations."""
+"""What is the same for all mappings of the rows of a segment: their sizes, bytes, data passes and operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
-from fuser.schedule.cost.persistent_bytes import has_statistics, persistent_rows, stages_on_chip
+from fuser.schedule.cost.persistent_bytes import data_pass_count, has_statistics, persistent_rows
 from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
@@ -28,10 +28,10 @@ class RowSpace:
     shared_bytes    bytes for an element that a cache has: rows share them, or another read brings them
     inputs          that lie along a row; `arguments`: with all outputs
     kept            bytes of an element on chip: kept[one_pass]
-    stages          of the row; `passes`: ways to take its statistics or sums of exponentials
+    data_pass_count  of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
     out_of_phase    of the inputs, those that begin elsewhere than the vectors
-    late_bytes            bytes of an element that stages behind a reduction read first
+    late_bytes            bytes of an element that data passes behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 
@@ -46,7 +46,7 @@ class RowSpace:
     arguments: int
     kept: tuple[int, ...]
     passes: tuple[bool, ...]
-    stages: int
+    data_pass_count: int
     operations: int
     row_operations: int
     has_statistics: bool
@@ -74,7 +74,7 @@ class RowSpace:
 
     def exchanges(self, *, one_pass: bool) -> int:
         """How often the threads of a row wait for one another."""
-        return max(1, self.stages - 2) if one_pass else self.stages - 1
+        return max(1, self.data_pass_count - 2) if one_pass else self.data_pass_count - 1
 
 
 def row_space(segment: Fusion, found: Rows) -> RowSpace:
@@ -99,7 +99,7 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         len(found.along) + len(segment.output_tensors),
         tuple(persistent_rows(segment, one_pass=one_pass).kept for one_pass in passes),
         passes,
-        stages_on_chip(segment),
+        data_pass_count(segment),
         element_instructions(segment),
         row_instructions(segment),
         statistics,

@@ -37,11 +37,11 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.rows import find_rows
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
 from fuser.schedule.cost.reduction_mappings import best_reduction
@@ -132,8 +132,8 @@ def compare_times(
     device: DeviceInfo,
 ) -> TwoKernelTimes | None:
     """What should be chosen by; None if two steps would move as much."""
-    levels = len(set(stage_levels(empty_schedule(segment)).values()))
-    # Of chained reductions each stage is a pass.
+    levels = len(set(data_pass_indices(empty_schedule(segment)).values()))
+    # `reduction` reads the rows once for each data pass.
     passes = levels if isinstance(params, ReductionParams) else 1
     if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
         return None

@@ -7,7 +7,7 @@ has their priority order.
     pointwise.py               no reductions; each thread computes a few consecutive elements
     transpose.py               pointwise segments whose arguments have different fastest dims: tiles in shared memory;
                                transpose_loops.py builds its schedule
-    reduction.py               a block has some rows or columns, and reads them once per stage; reduction_loops.py
+    reduction.py               a block has some rows or columns, and reads them once per data pass; reduction_loops.py
                                builds its schedule
     thread_reduction.py        small reductions: a thread reduces all elements of its results
     chained_reduction.py       reductions of the results of row reductions

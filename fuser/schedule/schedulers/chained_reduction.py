@@ -30,10 +30,10 @@ from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
-from fuser.schedule.analysis.stages import chained_reductions
 from fuser.schedule.cost.register_columns import RegisterColumnShape
 from fuser.schedule.params import (
     ChainedParams,
@@ -209,7 +209,7 @@ def _row_count_ranges(
 
 @memoized
 def _has_persistent_rows(segment: Fusion) -> bool:
-    """Whether rows are better kept than read once per stage."""
+    """Whether rows are better kept than read once per data pass."""
     return isinstance(InnerPersistentScheduler().accepts(_row_segment(segment)), Accepted)
 
 

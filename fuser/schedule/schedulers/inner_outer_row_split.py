@@ -8,7 +8,7 @@ iteration), v, tx, ty, B:
     sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(Z*ty*P) -> serial, P unrolled, Z -> block_z, ty -> block_y
 
 Copies of rows are outside the loop over U: all U rows are loaded before the first is used. Values along a row, such as
-weights, are loaded once for all rows. Values that several stages need are recomputed from the copies in each stage, because
+weights, are loaded once for all rows. Values that several data passes need are recomputed from the copies in each, because
 the number of registers limits the number of rows in flight.
 """
 

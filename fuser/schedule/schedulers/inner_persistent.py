@@ -8,7 +8,7 @@ In registers, copies of the row tensors are outside the loop over B: each thread
 the first, and has [B][v] registers. The schedule requires R <= v*tx*B*C, which makes the loop around C one iteration. A row
 within a warp needs no block barrier. A row too long for a block is shared by the C blocks of a cluster, which reduce through
 distributed shared memory, or by a block group of the grid, which reduces through device memory. In shared memory, rows are
-copied asynchronously, and each stage reads them again (`transforms/shared_rows.py`).
+copied asynchronously, and each data pass reads them again (`transforms/shared_rows.py`).
 
 `cost/row_mappings.py` enumerates the mappings that fit; the one with the least estimated time is proposed.
 """
@@ -26,9 +26,9 @@ from fuser.ir.integers.number_trace import as_told, searched
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, find_rows
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.estimate import TimeModel, Work, total_time
 from fuser.schedule.cost.mapping_search import (
     MAX_REMEMBERED,
@@ -58,7 +58,7 @@ from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
 class InnerPersistentScheduler:
-    """Accepts segments whose full-size data is needed by more than one stage; proposes for rows that fit on chip."""
+    """Accepts segments whose full-size data is needed by more than one data pass; proposes for rows that fit on chip."""
 
     type = SchedulerType.inner_persistent
     params: ParamsClass = InnerPersistentParams
@@ -68,7 +68,7 @@ class InnerPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(empty_schedule(segment)).values())) < 2:
+        if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             persistent_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes

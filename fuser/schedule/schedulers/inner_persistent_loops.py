@@ -5,9 +5,9 @@ from __future__ import annotations
 from fuser.ir.fusion.fusion import Fusion, tensor_outputs
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.analysis.data_passes import recompute_cheap_values, row_reductions
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import contiguous_runs
-from fuser.schedule.analysis.stages import recompute_cheap_values, row_reductions
 from fuser.schedule.cost.persistent_bytes import late_input_copies, set_two_pass
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride

@@ -1,13 +1,13 @@
 """Normalisations along slower dims: a block keeps all rows of its columns in registers, or all blocks share the rows.
 
 With few rows, such as the channels of channels-first images, a block loads all rows of some columns into registers once, for
-all stages. A thread has one or more adjacent columns, and all of their rows or a share of them (`cost/register_columns.py`):
+all passes. A thread has one or more adjacent columns, and all of their rows or a share of them (`cost/register_columns.py`):
 
     K/(v*tx) -> grid_x, tx -> block_x, R/(ty*u) = 1, ty -> block_y, u unrolled, v -> vector
 
 With many rows, as in channels-last batch normalisation, it is one cooperative kernel with as many blocks as are resident,
 over the loops of the reduction scheduler. A block has a narrow range of columns and a share of the rows: few blocks share a
-column, so that each can combine the partial results of all of them. Between stages the blocks wait for each other. Then each
+column, so that each can combine the partial results of all of them. Between passes the blocks wait for each other. Then each
 block reads its rows again, from the last to the first, because the last ones are still in registers or in L2. The first ones
 are kept in shared memory, as many as fit.
 """
@@ -22,14 +22,14 @@ from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, Welford, tensor_ou
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
-from fuser.schedule.analysis.stages import empty_schedule, stage_levels
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.cost.persistent_bytes import persistent_rows, stages_on_chip
+from fuser.schedule.cost.persistent_bytes import data_pass_count, persistent_rows
 from fuser.schedule.cost.register_columns import (
     RegisterColumns,
     RegisterColumnShape,
@@ -89,7 +89,7 @@ class GridOuterShape:
 
 
 class OuterPersistentScheduler:
-    """Accepts what the reduction scheduler does, with several stages; proposes where the fastest dim is kept."""
+    """Accepts what the reduction scheduler does, with several data passes; proposes where the fastest dim is kept."""
 
     type = SchedulerType.outer_persistent
     params: ParamsClass = OuterPersistentParams
@@ -99,7 +99,7 @@ class OuterPersistentScheduler:
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(empty_schedule(segment)).values())) < 2:
+        if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -125,7 +125,7 @@ class OuterPersistentScheduler:
             return schedule_in_registers(segment, params)
         builder = schedule_reduction(segment, params.reduction)
         builder.require_blocks_per_sm(1)
-        levels = stage_levels(empty_schedule(segment))
+        levels = data_pass_indices(empty_schedule(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
         # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
@@ -163,7 +163,7 @@ def propose_grid_persistent(
     weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
     held = loops.vector * max(partials, results + weights)
     joined = joined_bytes(segment, loops.vector)
-    levels = stage_levels(builder)
+    levels = data_pass_indices(builder)
     two_passes = len(set(levels.values())) == 2
     # A pass that only reduces runs as the one before it: what that kept first would be needed first.
     goes_back = any(space.is_reduced(t.visible) and levels.get(t.name) == 1 for t in segment.output_tensors)
@@ -275,7 +275,7 @@ def _register_columns(
         len(read) + len(written),
         sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
         joined_bytes(segment, 1),
-        stages_on_chip(segment) - 1,
+        data_pass_count(segment) - 1,
         element_instructions(segment),
         row_instructions(segment),
         ending,

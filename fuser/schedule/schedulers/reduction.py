@@ -1,8 +1,8 @@
-"""Reductions, and normalisations in several passes: a block has some rows (or columns) and reads them once per stage.
+"""Reductions, and normalisations in several passes: a block has some rows (or columns) and reads them once per data pass.
 
-A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
-reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results are
-kept between stages and rows may have any length (the loops: reduction_loops.py).
+A *data pass* reads the full-size data once: it ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. Values that two data passes need are recomputed in each, so that only reduction results are
+kept between data passes and rows may have any length (the loops: reduction_loops.py).
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ from fuser.ir.ops.enums import CacheOp, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.ir.schedule.schedule_propagation import origins
 from fuser.records import record
-from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.analysis.stages import (
+from fuser.schedule.analysis.data_passes import (
     recompute_cheap_values,
     recompute_except,
     reduced_groups_of,
     row_reductions,
 )
+from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.cost.persistent_bytes import set_two_pass
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
@@ -49,7 +49,7 @@ def schedule_reduction(
 ) -> ScheduleBuilder:
     """The schedule, also of chained reductions. `blocks`: see `split_grid_stride`.
 
-    in_registers   what a thread reads of its columns, in one iteration, stays there for all stages
+    in_registers   what a thread reads of its columns, in one iteration, stays there for all data passes
     """
     builder = ScheduleBuilder(segment)
     if in_registers:

@@ -4,7 +4,7 @@ its results.
 If the threads of a block shared such a reduction, they would exchange partial results every few elements, and would read
 only some elements of each contiguous range. Here a thread computes several results, adjacent along the fastest kept dims,
 and loads all elements that they are reduced from: the inner tiles of `analysis/inner_tile.py`, in the loops of a pointwise
-kernel. Nothing is exchanged, all loads are issued before the first use, and values that several stages need stay in
+kernel. Nothing is exchanged, all loads are issued before the first use, and values that several data passes need stay in
 registers.
 
     t1[i, j] = sum of t0[i, 2, j, 2]      4 indices of j per thread: two vectors of 8 of t0, one of 4 of t1
@@ -29,13 +29,18 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outpu
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.analysis.data_passes import (
+    data_pass_indices,
+    empty_schedule,
+    recompute_cheap_values,
+    row_reductions,
+)
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.analysis.stages import empty_schedule, recompute_cheap_values, row_reductions, stage_levels
 from fuser.schedule.analysis.windows import require_unclamped
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import MIN_THREADS
@@ -125,7 +130,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     """Whether a thread should reduce all that a result is made of, rather than threads that share it.
 
     Accesses are no shorter then, and something is gained: longer ones; elements that follow one another in memory, which
-    threads that share a result would read, and join, in pieces; later stages, which find the elements in registers; or what is
+    threads that share a result would read, and join, in pieces; later passes, which find the elements in registers; or what is
     looked up, all places of which are known before the first of them is read. Where results are all that memory moves, threads
     that share one would wait for an exchange, and all but one would store nothing.
 
@@ -143,10 +148,10 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
-    has_stages = len(set(stage_levels(empty_schedule(segment)).values())) > 1
+    has_data_passes = len(set(data_pass_indices(empty_schedule(segment)).values())) > 1
     looks_up = any(r.lookups for r in input_reads(segment))
     is_elsewhere = not _reads_runs(arguments, segment, space.reduced)
-    return width > vector or (width == vector and (has_runs or has_stages or looks_up or is_elsewhere))
+    return width > vector or (width == vector and (has_runs or has_data_passes or looks_up or is_elsewhere))
 
 
 def propose_by_thread(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from fuser.ir.ops.enums import CacheOp
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.stages import reduced_groups_of
+from fuser.schedule.analysis.data_passes import reduced_groups_of
 
 
 def evict_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:

@@ -1,5 +1,5 @@
 """The first steps of every schedule of inner and outer reductions: cache inputs, choose the values that are kept between
-stages, and separate values computed from the column sums from the loop over the rows.
+data passes, and separate values computed from the column sums from the loop over the rows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from fuser.schedule.analysis.inner_outer import (
     concrete_groups,
     concrete_reduced_groups,
@@ -29,7 +30,6 @@ from fuser.schedule.analysis.reference import (
     dim_groups,
     resolving_graph,
 )
-from fuser.schedule.analysis.stages import recompute_cheap_values
 
 
 class InnerOuterScheduleBuilder:
@@ -50,7 +50,7 @@ class InnerOuterScheduleBuilder:
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
-        """Full-size values that are kept between stages, without the copies of inputs."""
+        """Full-size values that are kept between data passes, without the copies of inputs."""
         b = self.builder
         _, copies, kept = self.place_values()
         graph = b.graph()
@@ -62,7 +62,7 @@ class InnerOuterScheduleBuilder:
         """Cache inputs, and decide for each value whether it is kept or recomputed.
 
         Returns the names of values computed for the column sums' consumers, the copy of each argument, and the names of the
-        values that stages keep. Inputs `in_shared` get a copy in shared memory before the one in registers: `self.placed`.
+        values that data passes keep. Inputs `in_shared` get a copy in shared memory before the one in registers: `self.placed`.
         """
         b = self.builder
         late = self._recompute_after_sums()

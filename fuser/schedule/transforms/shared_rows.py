@@ -1,4 +1,4 @@
-"""Rows in shared memory: scheduling primitives that copy them asynchronously and make each stage read the copy.
+"""Rows in shared memory: scheduling primitives that copy them asynchronously and make each data pass read the copy.
 
 Loops, with the names of `inner_persistent`, G blocks that loop over the rows, and U accesses that are unrolled:
 
@@ -55,7 +55,7 @@ def unrolled(batch: int, *, is_cut: bool = False) -> int:
 
 
 def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Access = Aligned()) -> None:
-    """One access for each vector: copies to shared memory, and from there to registers in each stage."""
+    """One access for each vector: copies to shared memory, and from there to registers in each data pass."""
     for name in placed:
         source = builder.definition(name)
         assert source is not None
@@ -70,7 +70,7 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], access: Acce
 
 
 def inline_rows(builder: ScheduleBuilder, placed: list[str], outside: Mapping[str, int], *, persistent: bool) -> None:
-    """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
+    """Every data pass in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
     over many. `outside`: tensors that are outside, too, and in how many loops."""
     ahead = [*_row_scalars(builder), *outside.items()]
     if not persistent:

@@ -18,7 +18,7 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import LoadStoreOpType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.lowering.kernel_rewrites import map_body
-from fuser.schedule.analysis.stages import recompute_cheap_values
+from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from tests.judging.harness import Lowered, collect_facts, integers
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize

@@ -18,7 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.kernel.kernel_demand import Demand, demand_of
 from fuser.runtime.kernels.compiled_kernel import BlocksBy
-from fuser.schedule.analysis.stages import computed_in_stages, empty_schedule
+from fuser.schedule.analysis.data_passes import computing_pass_counts, empty_schedule
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segmentation.segment import Segment, choose_scheduler
@@ -65,7 +65,7 @@ def test_what_is_computed_for_an_element_is_counted(dims: list[int] | None, dtyp
 
 def test_without_reductions_nothing_is_computed_in_several_stages() -> None:
     """So that nobody has to make a schedule to ask."""
-    assert computed_in_stages(empty_schedule(results("sin", 3, None))) == {}
+    assert computing_pass_counts(empty_schedule(results("sin", 3, None))) == {}
 
 
 def test_what_stages_compute_anew_is_counted_for_each() -> None:

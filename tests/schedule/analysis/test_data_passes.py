@@ -1,4 +1,4 @@
-"""Stages, and which dims are reduced, of schedules whose reductions have been split into parts."""
+"""Data passes, and which dims are reduced, of schedules whose reductions have been split into parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fuser.ir.fusion.fusion import Reducing, tensor_outputs
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.stages import chained_reductions, reduced_groups_of, row_reductions, stage_levels
+from fuser.schedule.analysis.data_passes import chained_reductions, data_pass_indices, reduced_groups_of, row_reductions
 
 Float = DataType.Float
 
@@ -36,11 +36,11 @@ def split(s: ScheduleBuilder, name: str, axis: int = 1) -> list[str]:
 @pytest.mark.parametrize("welford", [False, True])
 def test_parts_of_a_reduction_are_one_stage(welford: bool) -> None:
     s, name, out = centred(welford=welford)
-    before = stage_levels(s)
+    before = data_pass_indices(s)
     whole = reduced_groups_of(s)
     s.reorder(name, {0: 1})
     made = split(s, name)
-    after = stage_levels(s)
+    after = data_pass_indices(s)
     assert {n: after[n] for n in before} == before == {**dict.fromkeys(s.siblings(name), 0), out: 1}
     assert {after[n] for n in made} == {0}
     graph = s.graph()

@@ -1,7 +1,7 @@
-"""Stages of a segment with reductions, and the values that are kept on chip between them.
+"""Data passes of a segment with reductions, and the values that are kept on chip between them.
 
-A *stage* is a pass over the full-size data. It ends in reductions whose inputs depend on the same number of earlier
-reductions, or in full-size outputs. A full-size value that two stages need is either kept on chip or recomputed from kept
+A *data pass* reads the full-size data once. It ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. A full-size value that two data passes need is either kept on chip or recomputed from kept
 values.
 
 All reductions of a segment reduce the same dims, except *chained* ones: these reduce the results of others over other dims.
@@ -102,10 +102,10 @@ def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
 
 
 @memoized_while_unchanged
-def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
-    """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
+def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
+    """Data pass of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
 
-    The parts of a reduction are of one stage.
+    The parts of a reduction are of one data pass.
     """
     depth: dict[str, int] = {}
     result: dict[str, int] = {}
@@ -158,7 +158,7 @@ def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]
 
 @record
 class PersistentBuffer:
-    """A full-size value that stays on chip from the stage that computes it to the last that needs it."""
+    """A full-size value that stays on chip from the data pass that computes it to the last that needs it."""
 
     name: str
     first: int
@@ -168,11 +168,11 @@ class PersistentBuffer:
 def recompute_except(
     builder: ScheduleBuilder, keep: Callable[[str], bool] = lambda name: False
 ) -> tuple[tuple[PersistentBuffer, ...], dict[str, list[str]]]:
-    """Recompute full-size values that several stages need, once per further stage, but for those to keep.
+    """Recompute full-size values that several data passes need, once per further data pass, but for those to keep.
 
     Returns what is kept, and the second computations of the others by name.
     """
-    kept, stage, again = _plan_stages(builder, keep)
+    kept, stage, again = _plan_passes(builder, keep)
     made: dict[str, list[str]] = {}
     for name, later in again.items():
         by_stage: dict[int, list[str]] = {}
@@ -186,11 +186,11 @@ def recompute_except(
     return kept, made
 
 
-def _plan_stages(
+def _plan_passes(
     builder: ScheduleBuilder, keep: Callable[[str], bool]
 ) -> tuple[tuple[PersistentBuffer, ...], dict[str, int], dict[str, list[int]]]:
-    """What is kept between stages, the stage of each tensor, and the further stages of those computed again, last first."""
-    level = stage_levels(builder)
+    """What is kept between data passes, that of each tensor, and the further ones of those computed again, last first."""
+    level = data_pass_indices(builder)
     wide, _ = _full_size(builder)
     stage: dict[str, int] = dict(level)
     kept: list[PersistentBuffer] = []
@@ -215,15 +215,15 @@ def _plan_stages(
     return tuple(kept), stage, again
 
 
-def defining_stages(builder: ScheduleBuilder) -> dict[str, int]:
-    """The stage in which each full-size value is first computed, or read."""
-    return _plan_stages(builder, lambda name: False)[1]
+def defining_passes(builder: ScheduleBuilder) -> dict[str, int]:
+    """The data pass in which each full-size value is first computed, or read."""
+    return _plan_passes(builder, lambda name: False)[1]
 
 
 @memoized_while_unchanged
-def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
-    """For each full-size value that several stages need: in how many stages it is computed if no value is kept."""
-    return {name: 1 + len(later) for name, later in _plan_stages(builder, lambda name: False)[2].items()}
+def computing_pass_counts(builder: ScheduleBuilder) -> dict[str, int]:
+    """For each full-size value that several data passes need: in how many data passes it is computed if no value is kept."""
+    return {name: 1 + len(later) for name, later in _plan_passes(builder, lambda name: False)[2].items()}
 
 
 def recompute_cheap_values(
@@ -233,12 +233,12 @@ def recompute_cheap_values(
     inputs_only: bool = False,
     anew: Callable[[str], bool] = lambda _: False,
 ) -> tuple[PersistentBuffer, ...]:
-    """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
+    """Recompute cheap full-size values that several data passes need, once per further pass; returns those kept instead.
 
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
     fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
     costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
-    What is to be `anew` is read, or computed, in each stage whatever that takes.
+    What is to be `anew` is read, or computed, in each data pass whatever that takes.
     """
     worth = _is_kept(builder, few_registers=few_registers, inputs_only=inputs_only)
     return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
@@ -246,7 +246,7 @@ def recompute_cheap_values(
 
 def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
     """What `recompute_cheap_values` would keep by default; it changes nothing."""
-    return _plan_stages(builder, _is_kept(builder, few_registers=False, inputs_only=False))[0]
+    return _plan_passes(builder, _is_kept(builder, few_registers=False, inputs_only=False))[0]
 
 
 def _is_kept(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
