@@ -22,7 +22,7 @@ Reductions
     two_kernel_reduction.py       when two kernels, each for some of the dims, are faster than one
     kernel_split.py               when to split a kernel in two after its reductions
 Rows that stay on chip (inner_persistent)
-    persistent_bytes.py           data passes of a row, and bytes of an element that are on chip between them
+    persistent_buffer_size.py     data passes of a row, and bytes of an element that are on chip between them
     thread_batches.py             accesses of a row distributed over threads and blocks
     row_space.py                   sizes, bytes, data passes and operations of rows
     row_mappings.py               mappings of rows to threads, blocks and memories, and their work

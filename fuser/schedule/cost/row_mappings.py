@@ -271,7 +271,7 @@ def _registers(row: RowSpace, batch: int, one_pass: bool, *, in_shared: bool) ->
     return expected, expected + moving + 12 * words
 
 
-def _late_registers(row: RowSpace, batch: int) -> int:
+def _registers_of_later_passes(row: RowSpace, batch: int) -> int:
     """Registers of what later data passes read first, where all of it is read before."""
     return batch * -(-row.vector * row.late_bytes // REGISTER_BYTES)
 
@@ -291,7 +291,7 @@ def _in_registers(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator
             expected, needed = _registers(row, batch, one_pass, in_shared=False)
             if needed > max_registers(threads, device):
                 continue
-            late = _late_registers(row, batch)
+            late = _registers_of_later_passes(row, batch)
             for more in (0, late) if late and needed + late <= max_registers(threads, device) else (0,):
                 held = expected + more
                 for rows in _rows_of_block(row, threads, sharing):
@@ -357,7 +357,7 @@ def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceI
     """The mapping that parameters say."""
     in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.one_pass, in_shared=in_shared)
-    expected += _late_registers(row, params.batch) if params.load_all_first else 0
+    expected += _registers_of_later_passes(row, params.batch) if params.load_all_first else 0
     held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
     resident = resident_blocks(params.threads * params.rows, expected, device, held)
     if in_shared and row.is_misaligned:

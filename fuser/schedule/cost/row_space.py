@@ -7,7 +7,7 @@ from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
-from fuser.schedule.cost.persistent_bytes import data_pass_count, has_statistics, persistent_rows
+from fuser.schedule.cost.persistent_buffer_size import data_pass_count, has_statistics, persistent_buffer_size
 from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
@@ -97,7 +97,7 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads) + found.repeated,
         len(found.along),
         len(found.along) + len(segment.output_tensors),
-        tuple(persistent_rows(segment, one_pass=one_pass).kept for one_pass in passes),
+        tuple(persistent_buffer_size(segment, one_pass=one_pass).kept for one_pass in passes),
         passes,
         data_pass_count(segment),
         element_instructions(segment),
@@ -107,8 +107,8 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         any(t.dtype.itemsize > 4 for t in tensors),
         found.missing_elements > 0,
         not isinstance(found.accesses.access, Aligned),
-        persistent_rows(segment, one_pass=False).has_late_input,
-        persistent_rows(segment, one_pass=False).late_bytes,
+        persistent_buffer_size(segment, one_pass=False).has_late_input,
+        persistent_buffer_size(segment, one_pass=False).late_bytes,
         _out_of_phase(found),
     )
 

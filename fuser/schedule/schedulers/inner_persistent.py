@@ -38,7 +38,7 @@ from fuser.schedule.cost.mapping_search import (
     ranked,
     times_within_bounds,
 )
-from fuser.schedule.cost.persistent_bytes import persistent_rows
+from fuser.schedule.cost.persistent_buffer_size import persistent_buffer_size
 from fuser.schedule.cost.row_mappings import (
     RowCosts,
     RowMapping,
@@ -71,7 +71,7 @@ class InnerPersistentScheduler:
         if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
-            persistent_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
+            persistent_buffer_size(segment, one_pass=one_pass)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

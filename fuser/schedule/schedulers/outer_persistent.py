@@ -29,7 +29,7 @@ from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.cost.persistent_bytes import data_pass_count, persistent_rows
+from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
 from fuser.schedule.cost.register_columns import (
     RegisterColumns,
     RegisterColumnShape,
@@ -271,7 +271,7 @@ def _register_columns(
         loops.vector,
         min(read),
         sum(read) + sum(written),
-        max(sum(read), persistent_rows(segment, one_pass=False).kept),
+        max(sum(read), persistent_buffer_size(segment, one_pass=False).kept),
         len(read) + len(written),
         sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
         joined_bytes(segment, 1),

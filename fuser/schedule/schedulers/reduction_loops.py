@@ -39,7 +39,7 @@ from fuser.schedule.analysis.data_passes import (
     row_reductions,
 )
 from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.cost.persistent_bytes import set_two_pass
+from fuser.schedule.cost.persistent_buffer_size import set_two_pass
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 

@@ -11,7 +11,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.persistent_bytes import persistent_rows
+from fuser.schedule.cost.persistent_buffer_size import persistent_buffer_size
 from fuser.schedule.cost.row_mappings import (
     CLUSTERS,
     RowMapping,
@@ -249,4 +249,4 @@ def test_which_inputs_are_read_behind_a_reduction(is_late: bool) -> None:
         total = fd.ops.sum(x if is_late else x * y, [1], keepdim=True)
         fd.add_output((x - total * fd.ops.exp(y)) * weight)
     assert fd.fusion is not None
-    assert persistent_rows(fd.fusion.ir_fusion, one_pass=False).has_late_input is is_late
+    assert persistent_buffer_size(fd.fusion.ir_fusion, one_pass=False).has_late_input is is_late

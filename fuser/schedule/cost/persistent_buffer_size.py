@@ -44,7 +44,7 @@ def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ..
 
 
 @record
-class PersistentRows:
+class PersistentBufferSize:
     """What a row in registers takes: how many data passes it goes through, and the bytes per element that are on chip at once.
 
     kept          at most: what is kept between a data pass and the next
@@ -60,11 +60,11 @@ class PersistentRows:
 
 @memoized
 @lru_cache(maxsize=256)
-def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
-    """See `PersistentRows`. `one_pass`: see `set_two_pass`. Found once for all fusions that are equal, too."""
+def persistent_buffer_size(segment: Fusion, *, one_pass: bool) -> PersistentBufferSize:
+    """See `PersistentBufferSize`. `one_pass`: see `set_two_pass`. Found once for all fusions that are equal, too."""
     names = _of_two_passes(empty_schedule(segment), one_pass=one_pass)
     if one_pass and names == _of_two_passes(empty_schedule(segment), one_pass=False):
-        return persistent_rows(segment, one_pass=False)
+        return persistent_buffer_size(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
     for name in names:
         builder.two_pass(name)
@@ -79,11 +79,11 @@ def persistent_rows(segment: Fusion, *, one_pass: bool) -> PersistentRows:
     # What lacks a dim, such as weights, comes from a cache; of a single row all are alike.
     most = max(map(len, dims.values()), default=0)
     is_late = any(first.get(made, 0) > 0 and len(own) == most and bool(own - reduced) for made, own in dims.items())
-    late = sum(builder.state(made).tensor.dtype.itemsize for made in late_input_copies(builder, copies))
-    return PersistentRows(pass_count, _kept_bytes(builder), is_late, late)
+    late = sum(builder.state(made).tensor.dtype.itemsize for made in inputs_first_read_after_reduction(builder, copies))
+    return PersistentBufferSize(pass_count, _kept_bytes(builder), is_late, late)
 
 
-def late_input_copies(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
+def inputs_first_read_after_reduction(builder: ScheduleBuilder, copies: Mapping[str, str]) -> tuple[str, ...]:
     """Copies of inputs that a data pass behind a reduction reads first. `copies`: of `cache_arguments`.
 
     They have every dim of a row: what has some of them is read by threads other than those that would hold it.
@@ -107,7 +107,7 @@ def _kept_bytes(builder: ScheduleBuilder) -> int:
 
 def data_pass_count(segment: Fusion) -> int:
     """How many data passes the row goes through, statistics in two passes counted as what they become."""
-    return persistent_rows(segment, one_pass=False).pass_count
+    return persistent_buffer_size(segment, one_pass=False).pass_count
 
 
 @memoized
