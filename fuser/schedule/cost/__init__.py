@@ -23,11 +23,11 @@ Reductions
     kernel_split.py               when to split a kernel in two after its reductions
 Rows that stay on chip (inner_persistent)
     persistent_buffer_size.py     data passes of a row, and bytes of an element that are on chip between them
-    thread_batches.py             accesses of a row distributed over threads and blocks
+    accesses_per_thread.py        accesses of a row distributed over threads and blocks
     row_space.py                   sizes, bytes, data passes and operations of rows
     row_mappings.py               mappings of rows to threads, blocks and memories, and their work
 Columns that stay in registers (outer_persistent)
-    register_columns.py           threads and blocks that share the rows of a column
+    outer_persistent_mappings.py  threads and blocks that share the rows of a column
 Backward normalisations (inner_outer_persistent)
     inner_outer_space.py             sizes of a segment, and what an element costs a thread: bytes, registers, operations
     inner_outer_mappings.py          mappings of rows and columns to threads, blocks and memories

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import REGISTER_BYTES, WARP, DeviceInfo
 from fuser.runtime.kernels.variants import rung_of
+from fuser.schedule.cost.accesses_per_thread import candidate_batches, threads_for
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace, size_registers
 from fuser.schedule.cost.instruction_cache import elements_in_cache
 from fuser.schedule.cost.occupancy import max_registers, resident_blocks
 from fuser.schedule.cost.scratch_budget import BESIDE_COLUMNS, BESIDE_ROW
-from fuser.schedule.cost.thread_batches import candidate_batches, threads_for
 
 MAX_BATCH = 64
 """Accesses of a thread along a row: each has code of its own."""

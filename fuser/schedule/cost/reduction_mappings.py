@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
+from fuser.schedule.cost.accesses_per_thread import even_unroll
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,
@@ -45,7 +46,6 @@ from fuser.schedule.cost.occupancy import allocated_registers, max_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
-from fuser.schedule.cost.thread_batches import even_unroll
 
 CUT = 8.5
 """Instructions for an element of an access that the ends of a row may cut: its test."""

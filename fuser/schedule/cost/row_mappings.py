@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.runtime.kernels.variants import rung_of
+from fuser.schedule.cost.accesses_per_thread import candidate_batches, candidate_block_splits, threads_for
 from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,
@@ -35,7 +36,6 @@ from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import launch_bounds_blocks, max_registers, resident_blocks
 from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, threads_for
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.shared_rows import unrolled
 

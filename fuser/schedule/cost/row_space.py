@@ -6,9 +6,9 @@ from fuser.ir.device_info import WARP
 from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
+from fuser.schedule.cost.accesses_per_thread import threads_for
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
 from fuser.schedule.cost.persistent_buffer_size import data_pass_count, has_statistics, persistent_buffer_size
-from fuser.schedule.cost.thread_batches import threads_for
 from fuser.schedule.params import Aligned
 
 MAX_BATCH = 32

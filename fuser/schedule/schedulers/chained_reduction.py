@@ -34,7 +34,7 @@ from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
-from fuser.schedule.cost.register_columns import RegisterColumnShape
+from fuser.schedule.cost.outer_persistent_mappings import ColumnMapping
 from fuser.schedule.params import (
     ChainedParams,
     InnerPersistentParams,
@@ -107,7 +107,7 @@ class ChainedReductionScheduler:
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
         space = reduced_space(segment, inputs)
-        rows = _head_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
+        rows = _row_reduction_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
             return rows
         count, length = space.kept, space.length
@@ -156,22 +156,23 @@ class ChainedReductionScheduler:
 
 
 def _with_persistent_columns(
-    columns: OuterPersistentParams, shape: RegisterColumnShape, device: DeviceInfo
+    columns: OuterPersistentParams, mapping: ColumnMapping, device: DeviceInfo
 ) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
     """
-    trips = -(-shape.blocks // (device.sm_count * shape.resident))
-    blocks = -(-shape.blocks // trips) if trips > 1 else 0
-    words = f"{blocks or shape.blocks} blocks of {trips} iterations: the last one combines the results of all"
+    trips = -(-mapping.blocks // (device.sm_count * mapping.resident))
+    blocks = -(-mapping.blocks // trips) if trips > 1 else 0
+    words = f"{blocks or mapping.blocks} blocks of {trips} iterations: the last one combines the results of all"
     return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 
-def _head_params(
+def _row_reduction_params(
     head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
 ) -> ReductionParams | InnerPersistentParams | ChainedParams | Refused:
-    """Loops for the rows alone, as the first scheduler makes them that takes them; all parameters of columns that are held."""
+    """Loops for the row reductions alone, as the first scheduler makes them that takes them; all parameters of columns that
+    blocks hold in registers."""
     if is_kept:
         found = InnerPersistentScheduler().propose_without_block_groups(head, inputs, device)
         if isinstance(found, InnerPersistentParams):

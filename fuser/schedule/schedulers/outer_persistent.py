@@ -1,7 +1,8 @@
 """Normalisations along slower dims: a block keeps all rows of its columns in registers, or all blocks share the rows.
 
 With few rows, such as the channels of channels-first images, a block loads all rows of some columns into registers once, for
-all passes. A thread has one or more adjacent columns, and all of their rows or a share of them (`cost/register_columns.py`):
+all data passes. A thread has one or more adjacent columns, and all of their rows or a share of them
+(`cost/outer_persistent_mappings.py`):
 
     K/(v*tx) -> grid_x, tx -> block_x, R/(ty*u) = 1, ty -> block_y, u unrolled, v -> vector
 
@@ -29,13 +30,13 @@ from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
-from fuser.schedule.cost.register_columns import (
-    RegisterColumns,
-    RegisterColumnShape,
-    choose_register_shape,
+from fuser.schedule.cost.outer_persistent_mappings import (
+    ColumnMapping,
+    ColumnSpace,
+    choose_column_mapping,
     over_grid_time,
 )
+from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
 from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -197,15 +198,15 @@ def propose_grid_persistent(
 
 def propose_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
-) -> tuple[OuterPersistentParams, RegisterColumnShape] | OuterPersistentParams | Refused:
-    """Parameters for blocks that hold all rows of their columns, with their shape, or for blocks that share them: whichever
+) -> tuple[OuterPersistentParams, ColumnMapping] | OuterPersistentParams | Refused:
+    """Parameters for blocks that hold all rows of their columns, with their mapping, or for blocks that share them: whichever
     should be faster. `loops`, `ending`: see `propose_in_registers`."""
     shared = propose_grid_persistent(segment, loops, inputs, device)
     held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
-    _, shape = held
-    return shared if over_grid_time(shape.held, shared.reduction.grid_reduce, device) < shape.time_us else held
+    _, mapping = held
+    return shared if over_grid_time(mapping.space, shared.reduction.grid_reduce, device) < mapping.time_us else held
 
 
 def propose_in_registers(
@@ -216,46 +217,46 @@ def propose_in_registers(
     *,
     ending: float = 0.0,
     may_share: bool = False,
-) -> tuple[OuterPersistentParams, RegisterColumnShape] | Refused:
+) -> tuple[OuterPersistentParams, ColumnMapping] | Refused:
     """Parameters for blocks that hold all rows of their columns, and how they came about.
 
     loops      of the same reduction in passes: which accesses may be wide
-    ending     see `RegisterColumns`
+    ending     see `ColumnSpace`
     may_share  whether they may be the blocks of a cluster
     """
-    held = _register_columns(segment, loops, inputs, ending)
-    if isinstance(held, Refused):
-        return held
-    rows, columns, space = held.rows, held.columns, reduced_space(segment, inputs)
-    shape = choose_register_shape(held, max_unrolled_elements(segment, device), device, may_share=may_share)
-    if shape is None:
+    space = _column_space(segment, loops, inputs, ending)
+    if isinstance(space, Refused):
+        return space
+    rows, columns, reduced = space.rows, space.columns, reduced_space(segment, inputs)
+    m = choose_column_mapping(space, max_unrolled_elements(segment, device), device, may_share=may_share)
+    if m is None:
         return Refused(f"no block holds {rows} rows of its columns")
-    bounds = row_extent_ranges(segment, space.graph, space.reduced, inputs, rows, loops.order, space.groups)
+    bounds = row_extent_ranges(segment, reduced.graph, reduced.reduced, inputs, rows, loops.order, reduced.groups)
     if isinstance(bounds, Refused):
         return bounds
     made = replace(
         loops,
-        block_reduce=shape.along,
-        block_iterate=shape.across,
-        grid_reduce=shape.sharing,
-        unroll=shape.batch,
-        vector=shape.vector,
-        vectorized=loops.vectorized if shape.vector > 1 else (),
-        cluster=shape.sharing > 1,
+        block_reduce=m.along,
+        block_iterate=m.across,
+        grid_reduce=m.sharing,
+        unroll=m.batch,
+        vector=m.vector,
+        vectorized=loops.vectorized if m.vector > 1 else (),
+        cluster=m.sharing > 1,
         streaming=False,
         reasons=(),
     )
     reasons = (
-        f"{rows} rows of {columns} columns: {shape.across} accesses of {shape.vector} side by side, "
-        f"{shape.along} threads of {shape.sharing} blocks share a column, each holds {shape.batch} rows",
-        f"about {shape.registers} registers a thread, {shape.resident} blocks an SM, {shape.time_us:.1f} us",
+        f"{rows} rows of {columns} columns: {m.across} accesses of {m.vector} side by side, "
+        f"{m.along} threads of {m.sharing} blocks share a column, each holds {m.batch} rows",
+        f"about {m.registers} registers a thread, {m.resident} blocks an SM, {m.time_us:.1f} us",
     )
-    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), shape
+    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), m
 
 
-def _register_columns(
+def _column_space(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
-) -> RegisterColumns | Refused:
+) -> ColumnSpace | Refused:
     """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
     space = reduced_space(segment, inputs)
     if space.length < 1 or space.kept < 1:
@@ -265,7 +266,7 @@ def _register_columns(
     written = [t.dtype.itemsize for t in segment.output_tensors if space.is_full(t.visible)]
     if not read:
         return Refused("no input has rows")
-    return RegisterColumns(
+    return ColumnSpace(
         space.length,
         space.kept,
         loops.vector,

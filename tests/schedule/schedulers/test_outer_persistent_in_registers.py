@@ -19,8 +19,8 @@ from fuser.ir.kernel.kernel import BlockBarrier, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.nvrtc import is_available
-from fuser.schedule.cost import register_columns
-from fuser.schedule.cost.register_columns import RegisterColumns, RegisterColumnShape
+from fuser.schedule.cost import outer_persistent_mappings
+from fuser.schedule.cost.outer_persistent_mappings import ColumnMapping, ColumnSpace
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
@@ -217,14 +217,12 @@ def test_columns_over_clusters(
 ) -> None:
     """Each block has a part of the rows, all of it in registers, and no block waits for others through device memory."""
 
-    def shared(
-        held: RegisterColumns, most: int, device: DeviceInfo, *, may_share: bool = False
-    ) -> RegisterColumnShape | None:
-        shapes = register_columns._shapes(held, sharing, most, device)
-        return min(shapes, key=lambda s: s.time_us, default=None) if may_share else None
+    def shared(space: ColumnSpace, most: int, device: DeviceInfo, *, may_share: bool = False) -> ColumnMapping | None:
+        mappings = outer_persistent_mappings._mappings(space, sharing, most, device)
+        return min(mappings, key=lambda s: s.time_us, default=None) if may_share else None
 
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    monkeypatch.setattr(outer_persistent, "choose_register_shape", shared)
+    monkeypatch.setattr(outer_persistent, "choose_column_mapping", shared)
     monkeypatch.setattr(outer_persistent, "propose_grid_persistent", lambda *_: Refused("clusters are asked about"))
     kernel = check(define, as_reduced(define, (2, 67, 3, 24)), dtype, CLUSTERS)
     assert kernel.plan is not None

@@ -1,4 +1,4 @@
-"""Shapes of columns that a block holds: all rows are held, by as many threads as fit, and times follow what is moved."""
+"""Mappings of columns that a block holds: all rows are held, by as many threads as fit, and times follow what is moved."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import BURST_BYTES, H200, WARP
-from fuser.schedule.cost.register_columns import (
-    RegisterColumns,
-    RegisterColumnShape,
-    choose_register_shape,
+from fuser.schedule.cost.outer_persistent_mappings import (
+    ColumnMapping,
+    ColumnSpace,
+    choose_column_mapping,
     over_grid_time,
 )
 
-NORM = RegisterColumns(
+NORM = ColumnSpace(
     rows=96,
     columns=103_968,
     vector=1,
@@ -32,8 +32,8 @@ NORM = RegisterColumns(
 MOST = 1000
 
 
-def chosen(held: RegisterColumns) -> RegisterColumnShape:
-    found = choose_register_shape(held, MOST, H200)
+def chosen(space: ColumnSpace) -> ColumnMapping:
+    found = choose_column_mapping(space, MOST, H200)
     assert found is not None
     return found
 
@@ -58,11 +58,11 @@ def test_a_block_takes_what_memory_reads_as_one() -> None:
 
 
 def test_more_rows_than_registers_are_refused() -> None:
-    assert choose_register_shape(replace(NORM, rows=100_000), MOST, H200) is None
+    assert choose_column_mapping(replace(NORM, rows=100_000), MOST, H200) is None
 
 
 def test_a_thread_has_no_more_elements_than_its_text_may() -> None:
-    found = choose_register_shape(NORM, 8, H200)
+    found = choose_column_mapping(NORM, 8, H200)
     assert found is not None
     assert found.batch * found.vector <= 8
 
@@ -70,7 +70,7 @@ def test_a_thread_has_no_more_elements_than_its_text_may() -> None:
 def test_no_threads_share_a_column_where_meeting_takes_long() -> None:
     """Nor where there is little to hold."""
     slow = replace(H200, latencies=replace(H200.latencies, block_barrier_ns=50_000.0))
-    alone = choose_register_shape(NORM, MOST, slow)
+    alone = choose_column_mapping(NORM, MOST, slow)
     assert alone is not None
     assert alone.along == 1
     assert chosen(replace(NORM, rows=2)).along == 1
@@ -93,12 +93,12 @@ def test_time_follows_what_is_moved() -> None:
 def test_blocks_of_a_cluster_hold_what_one_cannot(may_share: bool) -> None:
     """Where a device has clusters, and they are asked for."""
     long = replace(NORM, rows=20_000, columns=64)
-    assert (choose_register_shape(long, MOST, H200, may_share=may_share) is not None) is may_share
-    assert choose_register_shape(long, MOST, replace(H200, max_cluster=1), may_share=may_share) is None
+    assert (choose_column_mapping(long, MOST, H200, may_share=may_share) is not None) is may_share
+    assert choose_column_mapping(long, MOST, replace(H200, max_cluster=1), may_share=may_share) is None
 
 
 def test_no_cluster_where_blocks_have_enough_to_do() -> None:
-    found = choose_register_shape(NORM, MOST, H200, may_share=True)
+    found = choose_column_mapping(NORM, MOST, H200, may_share=True)
     assert found is not None
     assert found.sharing == 1
 

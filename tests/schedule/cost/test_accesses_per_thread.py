@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from fuser.ir.device_info import WARP
+from fuser.schedule.cost.accesses_per_thread import candidate_batches, candidate_block_splits, even_unroll, threads_for
 from fuser.schedule.cost.row_space import MAX_BATCH
-from fuser.schedule.cost.thread_batches import candidate_batches, candidate_block_splits, even_unroll, threads_for
 
 
 @pytest.mark.parametrize("accesses", [1, 2, 7, 31, 33, 100, 1000, 5000])

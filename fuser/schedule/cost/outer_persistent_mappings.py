@@ -41,7 +41,7 @@ MAX_COLUMNS = 256
 
 
 @record
-class RegisterColumns:
+class ColumnSpace:
     """What is reduced, and what a thread has of it.
 
     rows, columns   elements of a reduction, and reductions
@@ -73,11 +73,11 @@ class RegisterColumns:
 
 
 @record
-class RegisterColumnShape:
+class ColumnMapping:
     """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each; how many `blocks`
-    of them there are, how many an SM has at once, and the microseconds that all of them should take. `held`: what is held."""
+    of them there are, how many an SM has at once, and the microseconds that all of them should take."""
 
-    held: RegisterColumns
+    space: ColumnSpace
     across: int
     along: int
     sharing: int
@@ -89,82 +89,82 @@ class RegisterColumnShape:
     time_us: float
 
 
-def choose_register_shape(
-    held: RegisterColumns, most: int, device: DeviceInfo, *, may_share: bool = False
-) -> RegisterColumnShape | None:
-    """The shape that should take least time; None where no block or cluster holds all rows of its columns.
+def choose_column_mapping(
+    space: ColumnSpace, most: int, device: DeviceInfo, *, may_share: bool = False
+) -> ColumnMapping | None:
+    """The mapping that should take least time; None where no block or cluster holds all rows of its columns.
 
     most        elements of a thread for which its text is short enough
     may_share   whether blocks of a cluster may have rows of the same columns
     """
-    found = _fastest(held, most, device, may_share)
+    found = _fastest(space, most, device, may_share)
     if found is None:
         return None
     time, (across, along, sharing, batch, vector, registers, resident) = found
-    blocks = _blocks(held, across, sharing, vector)
-    return RegisterColumnShape(held, across, along, sharing, batch, vector, registers, blocks, resident, time)
+    blocks = _blocks(space, across, sharing, vector)
+    return ColumnMapping(space, across, along, sharing, batch, vector, registers, blocks, resident, time)
 
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _fastest(
-    held: RegisterColumns, most: int, device: DeviceInfo, may_share: bool
+    space: ColumnSpace, most: int, device: DeviceInfo, may_share: bool
 ) -> tuple[float, tuple[int, ...]] | None:
-    """Microseconds of the shape that should take least time, and what of it holds for other numbers of columns."""
+    """Microseconds of the mapping that should take least time, and what of it holds for other numbers of columns."""
     sharing = [n for n in CLUSTERS if n == 1 or (may_share and device.clusters(n) >= 1)]
-    shapes = (shape for n in sharing for shape in _shapes(held, n, most, device))
-    s = min(shapes, key=lambda shape: shape.time_us, default=None)
+    mappings = (mapping for n in sharing for mapping in _mappings(space, n, most, device))
+    s = min(mappings, key=lambda mapping: mapping.time_us, default=None)
     if s is None:
         return None
     return s.time_us, (s.across, s.along, s.sharing, s.batch, s.vector, s.registers, s.resident)
 
 
-def _blocks(held: RegisterColumns, across: int, sharing: int, vector: int) -> int:
-    return ceil_div(held.columns, across * vector) * sharing
+def _blocks(space: ColumnSpace, across: int, sharing: int, vector: int) -> int:
+    return ceil_div(space.columns, across * vector) * sharing
 
 
-def _shapes(held: RegisterColumns, sharing: int, most: int, device: DeviceInfo) -> Iterator[RegisterColumnShape]:
-    vector = held.vector
+def _mappings(space: ColumnSpace, sharing: int, most: int, device: DeviceInfo) -> Iterator[ColumnMapping]:
+    vector = space.vector
     while vector >= 1:
-        accesses = ceil_div(held.columns, vector)
+        accesses = ceil_div(space.columns, vector)
         across = 1
         while across <= MAX_COLUMNS and across < max(2 * accesses, 2 * WARP):
             # Of what memory reads as one a block leaves nothing to others.
-            if across * vector * held.narrowest >= BURST_BYTES or across >= accesses:
+            if across * vector * space.narrowest >= BURST_BYTES or across >= accesses:
                 along = max(1, WARP // across)
-                while along * sharing <= held.rows and across * along <= device.max_threads_per_block:
-                    batch = ceil_div(held.rows, along * sharing)
+                while along * sharing <= space.rows and across * along <= device.max_threads_per_block:
+                    batch = ceil_div(space.rows, along * sharing)
                     if batch * vector <= most:
-                        shape = _shape(held, across, along, sharing, batch, vector, device)
-                        if shape is not None:
-                            yield shape
+                        mapping = _mapping(space, across, along, sharing, batch, vector, device)
+                        if mapping is not None:
+                            yield mapping
                     along *= 2
             across *= 2
         vector //= 2
 
 
-def _shape(
-    held: RegisterColumns, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
-) -> RegisterColumnShape | None:
+def _mapping(
+    space: ColumnSpace, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
+) -> ColumnMapping | None:
     threads = across * along
     if threads % WARP:
         return None
-    registers = OWN_REGISTERS + batch * ceil_div(vector * held.kept, REGISTER_BYTES) + vector * held.results
+    registers = OWN_REGISTERS + batch * ceil_div(vector * space.kept, REGISTER_BYTES) + vector * space.results
     granted = allocated_registers(registers)
-    scratch = scratch_bytes(held.joined * vector, across, along, vector)
+    scratch = scratch_bytes(space.joined * vector, across, along, vector)
     if granted > max_registers(threads, device) or scratch > device.shared_per_block:
         return None
     resident = resident_blocks(threads, registers, device, scratch + device.shared_reserved)
     if resident < 1:
         return None
-    blocks = _blocks(held, across, sharing, vector)
-    work = _work(held, across, along, sharing, batch, vector, blocks, resident, device)
-    time = total_time(work, device) + held.ending * min(blocks, device.sm_count * resident)
-    return RegisterColumnShape(held, across, along, sharing, batch, vector, granted, blocks, resident, time)
+    blocks = _blocks(space, across, sharing, vector)
+    work = _work(space, across, along, sharing, batch, vector, blocks, resident, device)
+    time = total_time(work, device) + space.ending * min(blocks, device.sm_count * resident)
+    return ColumnMapping(space, across, along, sharing, batch, vector, granted, blocks, resident, time)
 
 
 def _work(
-    held: RegisterColumns,
+    space: ColumnSpace,
     across: int,
     along: int,
     sharing: int,
@@ -174,12 +174,12 @@ def _work(
     resident: int,
     device: DeviceInfo,
 ) -> Work:
-    """What a shape asks of the machine."""
+    """What a mapping asks of the machine."""
     warps, steps = across * along // WARP, math.log2(along)
-    elements = across * vector * min(held.rows, along * batch)
-    instructions = batch * (vector * held.element_work * OPERATION + ACCESS * held.arguments)
-    instructions += OWN_INSTRUCTIONS + vector * (held.column_work + held.results * JOIN * steps)
-    latency = batch * vector * (held.element_work * DEPENDENT + LOADED * held.moved / device.max_access_bytes)
+    elements = across * vector * min(space.rows, along * batch)
+    instructions = batch * (vector * space.element_work * OPERATION + ACCESS * space.arguments)
+    instructions += OWN_INSTRUCTIONS + vector * (space.column_work + space.results * JOIN * steps)
+    latency = batch * vector * (space.element_work * DEPENDENT + LOADED * space.moved / device.max_access_bytes)
     exchange = 0.0
     if along > 1:
         exchange += BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * device.cycle
@@ -187,25 +187,25 @@ def _work(
         exchange += device.cluster_exchange(sharing)
     # A warp looks up the lines of as many rows as it has.
     side_by_side = min(across, WARP)
-    lines = WARP // side_by_side * ceil_div(side_by_side * vector * held.narrowest, LINE_BYTES)
+    lines = WARP // side_by_side * ceil_div(side_by_side * vector * space.narrowest, LINE_BYTES)
     return Work(
         blocks=blocks,
         resident=resident,
         cluster=sharing,
         iterations=1,
         warps=warps,
-        moved=elements * held.moved,
+        moved=elements * space.moved,
         cached=0.0,
         instructions=instructions,
-        lines=batch * held.arguments * lines * LOOKUP,
+        lines=batch * space.arguments * lines * LOOKUP,
         latency=(latency + WHOLE_ROW) * device.cycle + device.first_to_last,
-        exchange=held.exchanges * exchange + (device.cluster_start if sharing > 1 else 0.0),
+        exchange=space.exchanges * exchange + (device.cluster_start if sharing > 1 else 0.0),
     )
 
 
-def over_grid_time(held: RegisterColumns, sharing: int, device: DeviceInfo) -> float:
+def over_grid_time(space: ColumnSpace, sharing: int, device: DeviceInfo) -> float:
     """Predicted microseconds if `sharing` blocks of a cooperative grid share a column: partial results are exchanged through
     global memory, with a wait of the whole grid. Statistics are taken in one data pass."""
-    moving = held.rows * held.columns * held.moved / device.memory_rate
+    moving = space.rows * space.columns * space.moved / device.memory_rate
     exchange = device.grid_exchange(sharing) + 2 * device.latencies.dram_loaded_ns / 1e3
-    return device.launch + device.first_to_last + moving + max(1, held.exchanges - 1) * exchange
+    return device.launch + device.first_to_last + moving + max(1, space.exchanges - 1) * exchange
