@@ -147,7 +147,7 @@ def _accessed(segment: Fusion, graph: IterationGraph) -> list[_Accessed]:
     return found
 
 
-def joined_dims(
+def merge_contiguous_dims(
     order: Sequence[Group],
     sizes: Mapping[Group, int],
     arguments: Sequence[Argument],

@@ -22,8 +22,8 @@ from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
-    LoopNest,
     Loops,
+    MappingGroup,
     PointwiseCosts,
     PointwiseMapping,
     PointwiseProblem,
@@ -62,9 +62,9 @@ def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
             yield (*((p,) for p in range(first)), tuple(range(first, count)))
 
 
-def _single_iterations(nest: LoopNest, device: DeviceInfo) -> Iterator[PointwiseMapping]:
+def _single_iterations(group: MappingGroup, device: DeviceInfo) -> Iterator[PointwiseMapping]:
     """Blocks of a nest of loops: all columns, or a power of two of them, and as many rows as there is room for."""
-    counts, loops = nest.counts, nest.loops
+    counts, loops = group.counts, group.loops
     rows = counts[-2] if len(loops) > 1 else 1
     if len(loops) > 1 and 0 in loops[-2]:
         # The slowest dim differs from call to call: of few rows any number shares a kernel with others.
@@ -80,23 +80,25 @@ def _single_iterations(nest: LoopNest, device: DeviceInfo) -> Iterator[Pointwise
             high = min(rows, 1 << (threads // wide).bit_length() >> 1)
             if (wide, high) not in seen:
                 seen.add((wide, high))
-                yield PointwiseMapping(nest.vector, loops, wide, high, 1, min(1, len(loops) - 1))
+                yield PointwiseMapping(group.vector, loops, wide, high, 1, min(1, len(loops) - 1))
 
 
 def _iterations(
-    nest: LoopNest, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
+    group: MappingGroup, m: PointwiseMapping, unrolls: Sequence[int] = UNROLLS, *, along: int | None = None
 ) -> Iterator[PointwiseMapping]:
     """The same mapping with several iterations of a thread, along any loop or one of them."""
-    work = nest.work
+    work = group.work
     vector, loops, wide, high = m[:4]
     places = range(1, len(loops)) if len(loops) > 1 else (0,)
     for place in places if along is None else (along,):
         bits = sum(1 << p for p in loops[-1 - place])
-        if work.is_peeled and any(s.spans[-1] and not any(s.spans[p] for p in loops[-1 - place]) for s in work.streams):
+        if work.is_peeled and any(
+            s.spans[-1] and not any(s.spans[p] for p in loops[-1 - place]) for s in work.access_patterns
+        ):
             # Each row is cut at places of its own: what rows have in common is read at others for each.
             continue
         is_shared = work.may_iterate and place > 0 and any(not parts & bits for parts, _ in work.computed)
-        count = ceil_div(nest.counts[-1 - place], wide if place == 0 else high if place == 1 else 1)
+        count = ceil_div(group.counts[-1 - place], wide if place == 0 else high if place == 1 else 1)
         most = min(count, count if work.may_merge else MAX_UNALIGNED)
         for unroll in unrolls:
             if unroll <= most and unroll * vector <= work.most_elements:
@@ -109,9 +111,9 @@ def pointwise_mappings(costs: PointwiseCosts) -> Iterator[PointwiseMapping]:
     """All that fit on the device, one at least."""
     for vector in costs.work.vectors:
         for loops in _loop_nests(costs.work, vector):
-            nest = costs.nest(vector, loops)
-            for single in _single_iterations(nest, costs.device):
-                for m in (single, *_iterations(nest, single)):
+            group = costs.mapping_group(vector, loops)
+            for single in _single_iterations(group, costs.device):
+                for m in (single, *_iterations(group, single)):
                     if costs.resident_blocks(m):
                         yield m
 
@@ -122,10 +124,10 @@ def _compared(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
     found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
     for vector in work.vectors:
         for loops in _loop_nests(work, vector):
-            nest = costs.nest(vector, loops)
-            singles = list(_single_iterations(nest, device))
+            group = costs.mapping_group(vector, loops)
+            singles = list(_single_iterations(group, device))
             middle = min(singles, key=lambda m: (abs(m.threads - COPY_BLOCK), -m.threads_x))
-            best = min((middle, *_iterations(nest, middle, TRIED_UNROLLS)), key=costs.time)
+            best = min((middle, *_iterations(group, middle, TRIED_UNROLLS)), key=costs.time)
             found.setdefault(loops, []).append((costs.time(best), best, singles))
     least = min(t for nests in found.values() for t, *_ in nests)
     for nests in sorted(found.values(), key=lambda nests: min(t for t, *_ in nests))[:KEPT_NESTS]:
@@ -156,11 +158,11 @@ def _preferred(costs: PointwiseCosts) -> PointwiseMapping:
 
 def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[PointwiseMapping]) -> None:
     """Ask for the times of mappings like one: other iterations, then other blocks with the best of these."""
-    nest, place = costs.nest(best.vector, best.loops), best.unroll_loop
+    group, place = costs.mapping_group(best.vector, best.loops), best.unroll_loop
     alone = best._replace(unroll=1, sequential=False)
-    best = min((best, alone, *_iterations(nest, alone, along=place)), key=costs.time)
+    best = min((best, alone, *_iterations(group, alone, along=place)), key=costs.time)
     for m in singles:
-        for made in (m, *_iterations(nest, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
+        for made in (m, *_iterations(group, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
             if made.sequential is best.sequential:
                 costs.time(made)
 
@@ -170,9 +172,9 @@ def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[Poi
 def fastest_run(work: PointwiseProblem, vector: int, device: DeviceInfo) -> PointwiseMapping:
     """The mapping with all parts in one loop that should take least time."""
     costs = PointwiseCosts(work, device)
-    nest = costs.nest(vector, (tuple(range(len(work.lengths))),))
-    for single in _single_iterations(nest, device):
-        for m in (single, *_iterations(nest, single)):
+    group = costs.mapping_group(vector, (tuple(range(len(work.lengths))),))
+    for single in _single_iterations(group, device):
+        for m in (single, *_iterations(group, single)):
             costs.time(m)
     return _preferred(costs)
 
@@ -181,7 +183,7 @@ def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[
     """The plainest, so that many sizes share a kernel."""
     m = timed[1]
     is_plain = m.loops == tuple((p,) for p in range(len(costs.work.lengths)))
-    is_apart = is_flat(grid_of(costs.nest(m.vector, m.loops).counts, m))
+    is_apart = is_flat(grid_of(costs.mapping_group(m.vector, m.loops).counts, m))
     return (
         is_apart,
         not is_plain,

@@ -14,7 +14,7 @@ from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.inner_tile import InnerTile
 from fuser.schedule.analysis.input_reads import displaced_name
-from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
+from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem
@@ -96,7 +96,7 @@ class PointwiseSpace:
         self.total = math.prod(sizes.values())
         self.max_unrolled = max_unrolled_elements(segment, device)
         self.tested = tested_groups(graph, segment, inputs.evaluate)
-        self.parts = joined_dims(order, sizes, self.arguments, self.tested)
+        self.parts = merge_contiguous_dims(order, sizes, self.arguments, self.tested)
         self.inputs = segment.input_tensors
         self.slices = _slices(segment)
 
@@ -179,12 +179,12 @@ class PointwiseSpace:
             lengths[-1] += max(vectors) - 1
         is_aligned = isinstance(access, Aligned)
         lengths = [_length(n, p, last) for p, n in enumerate(lengths)]
-        streams = self.streams(widths, parts, is_aligned=is_aligned)
-        read, written = self.moved(streams, lengths)
+        patterns = self.access_patterns(widths, parts, is_aligned=is_aligned)
+        read, written = self.moved(patterns, lengths)
         return PointwiseProblem(
             lengths=tuple(lengths),
             vectors=tuple(vectors),
-            streams=streams,
+            access_patterns=patterns,
             read=read,
             written=written,
             computed=self.computed(),
@@ -198,10 +198,10 @@ class PointwiseSpace:
         """Parts along which values vary, as bits, and instructions of one."""
         return _computed(self.segment, self.graph, tuple(map(tuple, self.parts)))
 
-    def moved(self, streams: Sequence[AccessPattern], lengths: Sequence[int]) -> tuple[int, int]:
+    def moved(self, patterns: Sequence[AccessPattern], lengths: Sequence[int]) -> tuple[int, int]:
         """Bytes of device memory that are read and written, once each."""
         found = [0, 0]
-        for a, s in zip(self.arguments, streams, strict=True):
+        for a, s in zip(self.arguments, patterns, strict=True):
             touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
             if s.chain > 1:
                 # A table's rows are looked up again and again.
@@ -209,7 +209,7 @@ class PointwiseSpace:
             found[s.is_stored] += math.floor(touched)
         return found[0], found[1]
 
-    def streams(
+    def access_patterns(
         self, widths: Mapping[str, int], parts: Sequence[Sequence[Group]], *, is_aligned: bool
     ) -> tuple[AccessPattern, ...]:
         """How each argument lies along some parts, with accesses of so many elements."""

@@ -76,20 +76,20 @@ class AccessPattern(NamedTuple):
 class PointwiseProblem(NamedTuple):
     """What is the same for all mappings of a pointwise segment.
 
-    lengths        indices of each part
-    vectors        elements of a thread along the last part, to choose from
-    streams        arguments
-    read, written  bytes of device memory, once each
-    computed       (parts along which values vary, as bits; instructions of one)
-    most_elements  of a thread that the code may be repeated for
-    may_merge      rows may be merged with what is around them: no vector is cut at their ends
-    is_peeled      rows are cut at places of their own
-    may_iterate    a thread may compute one index after another
+    lengths          indices of each part
+    vectors          elements of a thread along the last part, to choose from
+    access_patterns  of the arguments
+    read, written    bytes of device memory, once each
+    computed         (parts along which values vary, as bits; instructions of one)
+    most_elements    of a thread that the code may be repeated for
+    may_merge        rows may be merged with what is around them: no vector is cut at their ends
+    is_peeled        rows are cut at places of their own
+    may_iterate      a thread may compute one index after another
     """
 
     lengths: tuple[int, ...]
     vectors: tuple[int, ...]
-    streams: tuple[AccessPattern, ...]
+    access_patterns: tuple[AccessPattern, ...]
     read: int
     written: int
     computed: tuple[tuple[int, int], ...]
@@ -154,15 +154,15 @@ def is_flat(grid: Sequence[int]) -> bool:
     return len(grid) > 1 and max(math.prod(apart[:-2]), *apart[-2:-1], 1) > GRID_LIMIT
 
 
-_Digits = list[tuple[int, int, int]]
-"""(count, part, indices from one to the next): neighbours, those nearest in number first."""
+_Footprint = list[tuple[int, int, int]]
+"""Where threads are in the iteration space: (count, part, indices from one to the next), those nearest in number first."""
 
 
-def touched_pieces(stream: AccessPattern, each: int, digits: _Digits) -> tuple[int, int]:
-    """Pieces of memory in which so many bytes at all of these places lie, and the bytes of one piece."""
+def contiguous_pieces(pattern: AccessPattern, each: int, footprint: _Footprint) -> tuple[int, int]:
+    """Contiguous pieces of memory that accesses of `each` bytes at all of these places make up, and the bytes of one piece."""
     extent, pieces = each, 1
-    for count, p, step in digits:
-        apart = stream.spans[p] * step
+    for count, p, step in footprint:
+        apart = pattern.spans[p] * step
         # Strides are rounded.
         if apart > extent + extent // 16 and apart > SECTOR_BYTES:
             pieces *= count
@@ -174,38 +174,39 @@ def touched_pieces(stream: AccessPattern, each: int, digits: _Digits) -> tuple[i
 class _Access(NamedTuple):
     """What a thread accesses in one iteration of each of `arguments` that lie alike.
 
-    own      bytes of all; whole: those that lie together; access: those of one access
-    edge     bytes that a block moves beside its own for each piece of memory; fetched: of its own, what L2 answers
-    parts    along which it varies, as bits
+    own        bytes of all; whole: those that lie together; access: those of one access
+    edge       bytes that a block moves beside its own for each piece of memory
+    l2_weight  of its own bytes, what L2 answers, times `arguments`
+    parts      along which it varies, as bits
     """
 
-    stream: AccessPattern
+    pattern: AccessPattern
     arguments: int
     own: int
     whole: int
     access: int
     edge: float
-    fetched: float
+    l2_weight: float
     parts: int
 
 
 class _ThreadWork(NamedTuple):
     """Of a thread with so many iterations.
 
-    times   how often it makes each access
-    busy    cycles that it takes by itself
-    again   what memory takes, of what one iteration of it takes
+    times          how often it makes each access
+    busy           cycles that it takes by itself
+    memory_factor  time of its accesses to memory, as a multiple of that of a thread with one iteration
     """
 
     times: tuple[int, ...]
     registers: int
     instructions: float
     busy: float
-    again: float
+    memory_factor: float
 
 
-class LoopNest:
-    """Mappings of the same vectors and loops: what several of them have in common is found once.
+class MappingGroup:
+    """Mappings of the same vectors and loops: what they have in common is computed once.
 
     counts   how often each loop is run through
     """
@@ -214,7 +215,7 @@ class LoopNest:
         self.work, self.vector, self.loops, self.device = work, vector, loops, device
         self.last = loops[-1][-1]
         self.counts = loop_counts(work, vector, loops)
-        self.accesses = [self._access(s, count) for s, count in Counter(work.streams).items()]
+        self.accesses = [self._access(s, count) for s, count in Counter(work.access_patterns).items()]
         self._divisions = DIVISION * sum(len(loop) - 1 for loop in loops)
         self._threads: dict[tuple[int, int, bool], _ThreadWork] = {}
         self._lines: dict[tuple[int, int], list[tuple[int, int, int, float]]] = {}
@@ -226,9 +227,9 @@ class LoopNest:
         # Where neighbours lie apart each is an access.
         whole = own if span == s.itemsize else s.itemsize
         edge = arguments * BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES) * s.own if all(s.spans) else 0.0
-        fetched = 0.0 if s.is_stored else arguments * s.own
+        l2_weight = 0.0 if s.is_stored else arguments * s.own
         parts = sum(1 << p for p, span in enumerate(s.spans) if span)
-        return _Access(s, arguments, own, whole, min(s.access, whole), edge, fetched, parts)
+        return _Access(s, arguments, own, whole, min(s.access, whole), edge, l2_weight, parts)
 
     def thread(self, m: PointwiseMapping) -> _ThreadWork:
         """What a thread of a mapping does."""
@@ -257,15 +258,15 @@ class LoopNest:
         )
         return _ThreadWork(
             tuple(times),
-            OWN_REGISTERS + len(self.work.streams) // 2 + math.ceil(HELD * held / REGISTER_BYTES),
+            OWN_REGISTERS + len(self.work.access_patterns) // 2 + math.ceil(HELD * held / REGISTER_BYTES),
             instructions + OPERATION * operations,
             LOADED * loaded / self.device.max_access_bytes + DEPENDENT * operations,
             AGAIN if m.sequential else 1.0 + ITERATED * math.log2(unroll),
         )
 
-    def _digits(self, wide: int, high: int) -> _Digits:
-        """How so many threads along the last two loops lie in the iteration space."""
-        found: _Digits = []
+    def _thread_footprint(self, wide: int, high: int) -> _Footprint:
+        """Where so many threads along the last two loops are in the iteration space."""
+        found: _Footprint = []
         for loop, threads in zip(reversed(self.loops), (wide, high), strict=False):
             left = threads
             for p in reversed(loop):
@@ -284,9 +285,9 @@ class LoopNest:
         asked = wide, min(m.threads_y, WARP // wide)
         known = self._lines.get(asked)
         if known is None:
-            known, lanes = self._lines.setdefault(asked, []), self._digits(*asked)
+            known, lanes = self._lines.setdefault(asked, []), self._thread_footprint(*asked)
             for s, arguments, own, _, access, *_ in self.accesses:
-                pieces, extent = touched_pieces(s, access, lanes)
+                pieces, extent = contiguous_pieces(s, access, lanes)
                 if s.is_stored:
                     each = (max(1.0, extent / SECTOR_BYTES) + (not s.is_even)) * STORED
                 else:
@@ -297,24 +298,24 @@ class LoopNest:
             found += times * own // access * pieces * each
         return found
 
-    def touched(self, m: PointwiseMapping, thread: _ThreadWork) -> tuple[float, float]:
+    def l2_traffic(self, m: PointwiseMapping, thread: _ThreadWork) -> tuple[float, float]:
         """Bytes of a block that L2 answers, and bytes that it moves beside its own."""
         asked = m.threads_x, m.threads_y
         known = self._pieces.get(asked)
         if known is None:
-            threads = self._digits(*asked)
+            threads = self._thread_footprint(*asked)
             apart = [(self.vector, self.last, 1), *threads]
             known = self._pieces[asked] = [
-                touched_pieces(a.stream, a.whole, threads if a.whole == a.own else apart) for a in self.accesses
+                contiguous_pieces(a.pattern, a.whole, threads if a.whole == a.own else apart) for a in self.accesses
             ]
         fetched = edges = 0.0
         along = m.iterated[-1]
         for a, (rows, row), times in zip(self.accesses, known, thread.times, strict=True):
             if times > 1:
-                pieces, row = touched_pieces(a.stream, row, [(times, along, 1)])
+                pieces, row = contiguous_pieces(a.pattern, row, [(times, along, 1)])
                 rows *= pieces
             edges += a.edge * rows
-            fetched += a.fetched * rows * max(SECTOR_BYTES, row)
+            fetched += a.l2_weight * rows * max(SECTOR_BYTES, row)
         return fetched, edges
 
 
@@ -324,20 +325,20 @@ class PointwiseCosts:
     def __init__(self, work: PointwiseProblem, device: DeviceInfo) -> None:
         self.work, self.device = work, device
         # What all blocks read is found in L2.
-        waited = max((s.chain for s in work.streams if not s.is_stored), default=0)
+        waited = max((s.chain for s in work.access_patterns if not s.is_stored), default=0)
         is_far = work.read * WARP > work.written
         self._waited = waited * (device.latencies.dram_ns if is_far else device.latencies.l2_ns) / 1e3
         self._epilogue = BLOCK_CYCLES * device.cycle
         self._model = TimeModel(device)
-        self._nests: dict[tuple[int, Loops], LoopNest] = {}
+        self._groups: dict[tuple[int, Loops], MappingGroup] = {}
         self._resident: dict[tuple[int, int], int] = {}
         self.times: dict[PointwiseMapping, float] = {}
 
-    def nest(self, vector: int, loops: Loops) -> LoopNest:
-        """The mappings of these."""
-        found = self._nests.get((vector, loops))
+    def mapping_group(self, vector: int, loops: Loops) -> MappingGroup:
+        """The mappings of these vectors and loops."""
+        found = self._groups.get((vector, loops))
         if found is None:
-            found = self._nests[vector, loops] = LoopNest(self.work, vector, loops, self.device)
+            found = self._groups[vector, loops] = MappingGroup(self.work, vector, loops, self.device)
         return found
 
     def time(self, m: PointwiseMapping) -> float:
@@ -355,7 +356,7 @@ class PointwiseCosts:
 
     def resident_blocks(self, m: PointwiseMapping) -> int:
         """Blocks that an SM holds; 0 where threads would not have their registers."""
-        registers, threads = self.nest(m.vector, m.loops).thread(m).registers, m.threads
+        registers, threads = self.mapping_group(m.vector, m.loops).thread(m).registers, m.threads
         found = self._resident.get((threads, registers))
         if found is None:
             fits = threads <= BLOCKS[0] or allocated_registers(registers) <= max_registers(threads, self.device)
@@ -366,16 +367,16 @@ class PointwiseCosts:
 
     def work_of(self, m: PointwiseMapping, resident: int) -> Work:
         """What a mapping asks of the machine."""
-        nest = self.nest(m.vector, m.loops)
-        thread = nest.thread(m)
+        group = self.mapping_group(m.vector, m.loops)
+        thread = group.thread(m)
         instructions = thread.instructions
         trips = m.unroll if m.sequential else 1
-        grid = grid_of(nest.counts, m)
+        grid = grid_of(group.counts, m)
         blocks = math.prod(grid)
         if len(grid) > 1 and is_flat(grid):
             instructions += DIVISION * (len(grid) - 1)
-        fetched, edges = nest.touched(m, thread)
-        moved = ((self.work.read + self.work.written) / blocks + edges) * thread.again
+        fetched, edges = group.l2_traffic(m, thread)
+        moved = ((self.work.read + self.work.written) / blocks + edges) * thread.memory_factor
         return Work(
             blocks=blocks,
             resident=resident,
@@ -385,7 +386,7 @@ class PointwiseCosts:
             moved=moved / trips,
             cached=max(0.0, MISSED * fetched - moved / 2) / trips,
             instructions=instructions / trips,
-            lines=nest.lines(m, thread) / trips,
+            lines=group.lines(m, thread) / trips,
             latency=thread.busy / trips * self.device.cycle + self._waited,
             exchange=0.0,
             epilogue_us=self._epilogue,

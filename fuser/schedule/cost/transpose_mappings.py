@@ -33,7 +33,7 @@ from fuser.schedule.cost.pointwise_work import (
     THREAD,
     UNALIGNED,
     AccessPattern,
-    touched_pieces,
+    contiguous_pieces,
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
@@ -47,7 +47,7 @@ M, N = 0, 1
 
 
 class TransposeProblem(NamedTuple):
-    """What is the same for all tiles. Spans of streams are those along M and N.
+    """What is the same for all tiles. Spans of access patterns are those along M and N.
 
     lengths     elements of the runs M and N
     batch       pairs of them
@@ -89,8 +89,8 @@ def shared_bytes(work: TransposeProblem, m: TransposeMapping) -> int:
 def transpose_mappings(work: TransposeProblem, device: DeviceInfo) -> Iterator[TransposeMapping]:
     """All tiles that fit on the device, of lines that a warp can have side by side."""
     for vectors in work.vectors:
-        sides = [list(_tile_sides(work, vectors, k)) for k in (M, N)]
-        for (m, lanes_m), (n, lanes_n) in product(*sides):
+        extents = [list(_tile_extents(work, vectors, k)) for k in (M, N)]
+        for (m, lanes_m), (n, lanes_n) in product(*extents):
             # A tile of fewer accesses has a thread for each.
             threads = min(COPY_BLOCK, device.max_threads_per_block, m * n // max(vectors))
             found = TransposeMapping(vectors, (m, n), (lanes_m, lanes_n), threads)
@@ -100,7 +100,7 @@ def transpose_mappings(work: TransposeProblem, device: DeviceInfo) -> Iterator[T
                 yield found
 
 
-def _tile_sides(work: TransposeProblem, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:
+def _tile_extents(work: TransposeProblem, vectors: tuple[int, int], k: int) -> Iterator[tuple[int, int]]:
     """Lengths of a tile along a run, and threads side by side: a line, or as many as a warp has."""
     vector = vectors[k]
     side = work.others if k else work.staged
@@ -150,7 +150,7 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int
             access = min(s.access, own) if s.spans[k] in (0, s.itemsize) else s.itemsize
             count = each / m.vectors[k] * (own // access)
             instructions += count * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
-            pieces, extent = touched_pieces(s, access, lanes)
+            pieces, extent = contiguous_pieces(s, access, lanes)
             edge = BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES)
             cut = int(not s.is_even and s.spans[k] > 0)
             if s.is_stored:
@@ -158,7 +158,7 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int
             else:
                 lines += count * pieces * max(1.0, extent / LINE_BYTES) * LOOKUP * s.active
                 loaded += each * s.itemsize
-            rows, row = touched_pieces(
+            rows, row = contiguous_pieces(
                 s, own, [(m.tile[k] // m.vectors[k], k, m.vectors[k]), (m.tile[1 - k], 1 - k, 1)]
             )
             whole = rows * (max(SECTOR_BYTES, row) + cut * SECTOR_BYTES)

@@ -21,7 +21,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, joined_dims
+from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
@@ -85,7 +85,7 @@ class TransposeScheduler:
             return found
         _, plan, m = min(_best_of_each(found, device), key=lambda timed: timed[0], default=(0.0, None, None))
         if plan is None or m is None:
-            return Refused(f"tiles of {len(found[0].sides.staged)} arguments need more shared memory than there is")
+            return Refused(f"tiles of {len(found[0].tiled.staged)} arguments need more shared memory than there is")
         return plan.params(m, device)
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
@@ -134,7 +134,7 @@ class TransposePlan:
     widths    elements of an access, for arguments where that is more than one with the widest vectors
     """
 
-    sides: _Sides
+    tiled: _TiledArguments
     order: tuple[int, ...]
     sizes: Mapping[Group, int]
     work: TransposeProblem
@@ -143,26 +143,26 @@ class TransposePlan:
 
     def params(self, m: TransposeMapping, device: DeviceInfo) -> TransposeParams:
         """Those of a mapping."""
-        sides, sizes = self.sides, self.sizes
-        names = {a.name for a in sides.staged}
+        tiled, sizes = self.tiled, self.sizes
+        names = {a.name for a in tiled.staged}
         widths = ((n, min(w, m.vectors[n not in names])) for n, w in self.widths.items())
-        lengths = [math.prod(sizes[g] for g in run) for run in (sides.staged_run, sides.run)]
+        lengths = [math.prod(sizes[g] for g in run) for run in (tiled.staged_run, tiled.run)]
         counts = [-(-length // t) for length, t in zip(lengths, m.tile, strict=True)]
-        batch = math.prod(sizes[g] for part in sides.batch for g in part)
+        batch = math.prod(sizes[g] for part in tiled.batch for g in part)
         # Blocks that run at once are neighbours along both runs then: lines that two tiles share are fetched once.
         block_order = (1, 0) if counts[0] < counts[1] and counts[1] > CONCURRENT_BLOCKS * device.sm_count else (0, 1)
         lying = (
-            f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
-            f"{sides.run[-1].name}"
+            f"{', '.join(a.name for a in tiled.staged)} lie along {tiled.staged_run[-1].name}, the rest along "
+            f"{tiled.run[-1].name}"
         )
         return TransposeParams(
             order=self.order,
-            merged_dims=(*(len(p) for p in sides.batch), len(sides.staged_run), len(sides.run)),
+            merged_dims=(*(len(p) for p in tiled.batch), len(tiled.staged_run), len(tiled.run)),
             tile=m.tile,
             vectors=m.vectors,
             tile_threads=m.lanes,
             vector_widths=tuple((n, w) for n, w in widths if w > 1),
-            via_shared=tuple(a.name for a in sides.staged),
+            via_shared=tuple(a.name for a in tiled.staged),
             block_threads=m.threads,
             grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
             block_order=block_order,
@@ -179,47 +179,47 @@ def plans_of(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> list
     groups = dim_groups(graph, reference)
     sizes = {g: inputs.evaluate(g.extent) for g in groups if not g.is_broadcast}
     arguments = arguments_of(graph, segment, inputs)
-    sides = _sides(arguments, sizes, {t.name for t in segment.output_tensors})
-    if isinstance(sides, Refused):
-        return sides
-    order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
-    space = PointwiseSpace(graph, segment, inputs, {g: groups.index(g) for g in sides.order}, device)
-    runs = sides.staged_run, sides.run
-    names = {a.name for a in sides.staged}
-    limits = [ACCESS_BYTES // min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
-    along = [space.widths.along(sides.proven(run), limit) for run, limit in zip(runs, limits, strict=True)]
+    tiled = _select_tiled_arguments(arguments, sizes, {t.name for t in segment.output_tensors})
+    if isinstance(tiled, Refused):
+        return tiled
+    order = tuple(groups.index(g) for g in tiled.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
+    space = PointwiseSpace(graph, segment, inputs, {g: groups.index(g) for g in tiled.order}, device)
+    runs = tiled.staged_run, tiled.run
+    names = {a.name for a in tiled.staged}
+    limits = [ACCESS_BYTES // min(a.tensor.dtype.itemsize for a in side) for side in (tiled.staged, tiled.others)]
+    along = [space.widths.along(tiled.proven(run), limit) for run, limit in zip(runs, limits, strict=True)]
     chosen = {a.name: along[a.name not in names][a.name] for a in arguments}
     staged, other = (
         max((w for n, w in chosen.items() if (n in names) is is_staged), default=1) for is_staged in (True, False)
     )
     # Beside a side that is moved by element, narrower accesses make room for longer lines of it, or for smaller tiles.
     vectors = [(staged, other), *([(1, other // 2)] if staged == 1 and other > 2 else [])]
-    found = [TransposePlan(sides, order, sizes, _work(space, sides, vectors, chosen), chosen)]
-    peeled = _peel_reference(sides, sizes, segment) if other == 1 else None
+    found = [TransposePlan(tiled, order, sizes, _work(space, tiled, vectors, chosen), chosen)]
+    peeled = _peel_reference(tiled, sizes, segment) if other == 1 else None
     if peeled is not None:
         # What is staged has rows at other places for each of its own rows: it is read element by element.
-        cut = {a.name: PEELED_VECTOR if a in sides.others and a.stride(sides.run[-1]) == 1 else 1 for a in arguments}
+        cut = {a.name: PEELED_VECTOR if a in tiled.others and a.stride(tiled.run[-1]) == 1 else 1 for a in arguments}
         found.append(
-            TransposePlan(sides, order, sizes, _work(space, sides, [(1, PEELED_VECTOR)], cut, is_cut=True), cut, peeled)
+            TransposePlan(tiled, order, sizes, _work(space, tiled, [(1, PEELED_VECTOR)], cut, is_cut=True), cut, peeled)
         )
     return found
 
 
 def _work(
     space: PointwiseSpace,
-    sides: _Sides,
+    tiled: _TiledArguments,
     vectors: Sequence[tuple[int, int]],
     widths: Mapping[str, int],
     *,
     is_cut: bool = False,
 ) -> TransposeProblem:
     """What all tiles have in common."""
-    runs = [*sides.batch, sides.staged_run, sides.run]
-    streams = space.streams(widths, runs, is_aligned=not is_cut)
+    runs = [*tiled.batch, tiled.staged_run, tiled.run]
+    patterns = space.access_patterns(widths, runs, is_aligned=not is_cut)
     lengths = [round_up_length(math.prod(space.sizes[g] for g in run)) for run in runs]
-    read, written = space.moved(streams, lengths)
-    both = [(a, s._replace(spans=s.spans[-2:])) for a, s in zip(space.arguments, streams, strict=True)]
-    names = {a.name for a in sides.staged}
+    read, written = space.moved(patterns, lengths)
+    both = [(a, s._replace(spans=s.spans[-2:])) for a, s in zip(space.arguments, patterns, strict=True)]
+    names = {a.name for a in tiled.staged}
     return TransposeProblem(
         lengths=(lengths[-2], lengths[-1]),
         batch=round_to_digits(math.prod(lengths[:-2]), OF_ROWS),
@@ -244,7 +244,7 @@ def _best_of_each(
 
 
 @record(eq=False)
-class _Sides:
+class _TiledArguments:
     """Which arguments are staged, and the dims of the loops: batch parts, the staged run M, the run N."""
 
     staged: list[Argument]
@@ -263,7 +263,9 @@ class _Sides:
         return next(p for p in self.parts if p[-1] is run[-1])
 
 
-def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[str]) -> _Sides | Refused:
+def _select_tiled_arguments(
+    arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[str]
+) -> _TiledArguments | Refused:
     total = math.prod(sizes.values())
     full = [a for a in arguments if a.seen == total and all(a.stride(g) for g, n in sizes.items() if n != 1)]
     fastest = {a.name: _fastest_of(a, sizes) for a in full}
@@ -292,7 +294,7 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
         return Refused("slices, pads or gathers of different fastest dimensions are read")
     model, other = (max(layouts[g], key=lambda a: a.nbytes) for g in (n, m))
     order = sorted(sizes, key=lambda g: -model.stride(g) if sizes[g] != 1 else -math.inf)
-    parts = joined_dims(order, sizes, arguments)
+    parts = merge_contiguous_dims(order, sizes, arguments)
     run = next(p for p in parts if n in p)
     staged_run = next(p for p in parts if m in p)
     batch = [p for p in parts if p is not run and p is not staged_run]
@@ -310,7 +312,7 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
         if length < SHORT_RUN:
             return Refused(f"the run along {target[-1].name} has only {length} elements")
     staged = layouts[m]
-    return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
+    return _TiledArguments(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
 
 
 def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
@@ -320,15 +322,15 @@ def _fastest_of(a: Argument, sizes: dict[Group, int]) -> Group | None:
     return None if found is None or a.stride(found) * a.tensor.dtype.itemsize > SECTOR_BYTES // 2 else found
 
 
-def _peel_reference(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
+def _peel_reference(tiled: _TiledArguments, sizes: dict[Group, int], segment: Fusion) -> Peeled | None:
     """Where vectors begin in misaligned rows along N; None if accesses of single elements are better.
 
     What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
     three reads cost what vectors save.
     """
-    run = sides.run
+    run = tiled.run
     outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
-    along = [a for a in sides.others if a.stride(run[-1]) == 1]
+    along = [a for a in tiled.others if a.stride(run[-1]) == 1]
     written = [a.name for a in along if a.name in outputs]
     is_wide = any(PEELED_VECTOR * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
     if not written or is_wide or math.prod(sizes[g] for g in run) < MIN_VECTORS * PEELED_VECTOR:

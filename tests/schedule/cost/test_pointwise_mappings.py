@@ -49,21 +49,21 @@ def random_work(chance: random.Random) -> PointwiseProblem:
     count = chance.randrange(1, 6)
     lengths = [max(1, int(2 ** chance.uniform(0, 24 / count))) for _ in range(count)]
     lengths[-1] = max(8, lengths[-1] // 8 * 8)
-    streams: list[AccessPattern] = []
+    patterns: list[AccessPattern] = []
     for k in range(chance.randrange(1, 5)):
         own = [p for p in range(count - 1) if k == 0 or chance.random() < 0.7]
         chance.shuffle(own)
         has_last = k == 0 or chance.random() < 0.8
-        streams.append(dense(lengths, [*own, *([count - 1] if has_last else [])], chance.choice([1, 2, 4, 8])))
-    streams.append(dense(lengths, range(count), chance.choice([1, 2, 4, 8]), is_stored=True))
+        patterns.append(dense(lengths, [*own, *([count - 1] if has_last else [])], chance.choice([1, 2, 4, 8])))
+    patterns.append(dense(lengths, range(count), chance.choice([1, 2, 4, 8]), is_stored=True))
     everything = (1 << count) - 1
     total = int(np.prod(lengths))
     return PointwiseProblem(
         lengths=tuple(lengths),
         vectors=(8, 4, 2, 1),
-        streams=tuple(streams),
-        read=total * streams[0].itemsize,
-        written=total * streams[-1].itemsize,
+        access_patterns=tuple(patterns),
+        read=total * patterns[0].itemsize,
+        written=total * patterns[-1].itemsize,
         computed=((everything, chance.randrange(1, 100)), (chance.randrange(1 << count), chance.randrange(200))),
         most_elements=chance.choice([64, 256]),
         may_merge=chance.random() < 0.8,
@@ -117,7 +117,7 @@ def test_the_proposal_fills_the_device(seed: int) -> None:
         assert -(-m.threads // WARP) * WARP >= BLOCKS[0]
         assert blocks >= device.sm_count
         assert blocks * -(-m.threads // WARP) * WARP * m.unroll * m.vector < 2 * total
-        assert m.vector * max(s.itemsize for s in work.streams if s.spans[-1]) >= 8
+        assert m.vector * max(s.itemsize for s in work.access_patterns if s.spans[-1]) >= 8
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -142,9 +142,9 @@ def test_mappings_follow_the_device(other: DeviceInfo) -> None:
 def waits(device: DeviceInfo) -> int:
     """Iterations of a thread of a plain sum with a row, where latency is all that differs."""
     lengths = (1 << 15, 1 << 11)
-    streams = (dense(lengths, (0, 1), 2), dense(lengths, (1,), 2), dense(lengths, (0, 1), 2, is_stored=True))
+    patterns = (dense(lengths, (0, 1), 2), dense(lengths, (1,), 2), dense(lengths, (0, 1), 2, is_stored=True))
     total = lengths[0] * lengths[1] * 2
-    work = PointwiseProblem(lengths, (8,), streams, total, total, ((3, 2),), 256)
+    work = PointwiseProblem(lengths, (8,), patterns, total, total, ((3, 2),), 256)
     return ranked_pointwise(work, device)[0][1].unroll
 
 
@@ -159,9 +159,9 @@ def test_threads_do_more_where_a_block_waits_longer_for_its_share() -> None:
 def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
     """Cosines of positions by frequencies, for all heads: threads go along positions, and over heads one after another."""
     lengths = (8192, 12, 64)
-    streams = (dense(lengths, (0, 1, 2), 2), dense(lengths, (0,), 8), dense(lengths, (0, 1, 2), 2, is_stored=True))
+    patterns = (dense(lengths, (0, 1, 2), 2), dense(lengths, (0,), 8), dense(lengths, (0, 1, 2), 2, is_stored=True))
     total = 8192 * 12 * 64 * 2
-    work = PointwiseProblem(lengths, (8, 4), streams, total, total, ((7, 10), (5, 300)), 256)
+    work = PointwiseProblem(lengths, (8, 4), patterns, total, total, ((7, 10), (5, 300)), 256)
     m = ranked_pointwise(work, H200)[0][1]
     assert m.iterated == (1,)
     assert m.unroll >= 4
