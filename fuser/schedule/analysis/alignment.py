@@ -72,7 +72,7 @@ def choose_accesses(
     inputs: SegmentInputs,
     limit: int,
     *,
-    may_cut: bool = True,
+    allow_misaligned: bool = True,
     may_follow: bool = True,
     may_span: bool = False,
     least: int = 0,
@@ -83,7 +83,7 @@ def choose_accesses(
     They are aligned and whole, with fewer elements if need be, in each of these cases:
 
     - that leaves every input along the row at least half of the elements;
-    - misaligned accesses are not allowed (`may_cut`), or the row has fewer than `least_vectors` of them;
+    - misaligned accesses are not allowed (`allow_misaligned`), or the row has fewer than `least_vectors` of them;
     - the row would have to be peeled, and that is not allowed (`may_follow`) or it has fewer than `least` elements;
     - an argument is not contiguous along the row, or stores would be misaligned all the same.
 
@@ -98,7 +98,7 @@ def choose_accesses(
         if whole:
             return RowAccesses(limit, whole)
     length = math.prod(inputs.evaluate(g.extent) for g in row)
-    if not may_cut or limit == 1 or length < least_vectors * limit:
+    if not allow_misaligned or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
     along = _reads_along(graph, segment, fastest, inputs, limit)
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):

@@ -144,7 +144,7 @@ def total_time(work: Work, device: DeviceInfo) -> float:
     return TimeModel(device).total(work)
 
 
-def close_to(time: float, device: DeviceInfo) -> float:
+def tie_threshold(time: float, device: DeviceInfo) -> float:
     """Up to which time estimates do not tell mappings from one that takes so long."""
     return device.launch + (time - device.launch) * CLOSE
 

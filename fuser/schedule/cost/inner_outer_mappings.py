@@ -161,10 +161,12 @@ def _rows_in_registers(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[I
             before = beside
             for rows, ahead in ((1, True), (2, True), (1, False), (2, False)):
                 m = InnerOuterMapping(SUMS, space.vector, threads, batch, 1, 1, beside, rows, ahead)
-                yield from _as_many_as_fit(space, m, device)
+                yield from _with_blocks_per_sm(space, m, device)
 
 
-def _as_many_as_fit(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> Iterator[InnerOuterMapping]:
+def _with_blocks_per_sm(
+    space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo
+) -> Iterator[InnerOuterMapping]:
     """With any number of blocks on each SM, up to the most of which each has rows."""
     placed = _placed(space, m, device)
     if placed is None:
@@ -210,10 +212,12 @@ def _columns_over_grid(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[I
                 continue
             m = InnerOuterMapping(STATISTICS, vector, threads, batch, sharing)
             for in_shared in (False, True) if vector in space.copied and device.copies_to_shared else (False,):
-                yield from _at_once(space, m._replace(in_shared=in_shared), device)
+                yield from _with_max_rows_in_flight(space, m._replace(in_shared=in_shared), device)
 
 
-def _at_once(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> Iterator[InnerOuterMapping]:
+def _with_max_rows_in_flight(
+    space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo
+) -> Iterator[InnerOuterMapping]:
     """With as many rows at once as fit: all of them, or of several iterations, which may load the next ones ahead."""
     for ahead in (False, True):
         fits = elements_in_cache(space.operations, device) // (m.batch * m.vector)

@@ -87,7 +87,7 @@ def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: De
         lines=accesses * space.arguments * _lines(space, m.vector) * LOOKUP,
         latency=latency,
         exchange=_exchange(space, m, warps, device),
-        epilogue_us=_ending(space, m, device),
+        epilogue_us=_column_sum_epilogue_time(space, m, device),
         start=device.first_to_last,
     )
 
@@ -116,22 +116,22 @@ def _exchange(space: InnerOuterSpace, m: InnerOuterMapping, warps: int, device: 
     return space.exchanges * each * (m.rows if m.exchange == SUMS else 1)
 
 
-def _ending(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> float:
+def _column_sum_epilogue_time(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> float:
     """Microseconds in which sums of columns are joined, behind the last iteration."""
     columns = m.batch * m.vector * space.sums
     # Shared memory takes what all threads of a block have, and gives it back.
     joined = 2 * m.block * columns * space.sum_bytes / device.rates.shared_bytes_per_cycle
-    ending = joined * device.cycle + device.block_exchange if m.rows_per_block > 1 else 0.0
+    epilogue_us = joined * device.cycle + device.block_exchange if m.rows_per_block > 1 else 0.0
     if m.exchange == SUMS:
         # All blocks leave what they have, and each adds up some columns, a few at a time.
         parts = m.blocks * space.length * space.sums * space.sum_bytes
         turns = -(-space.length // (columns_of_block(space.length, m) * m.blocks))
-        ending += device.grid_exchange(m.blocks) + 2 * parts / device.memory_rate
-        ending += turns * (device.latencies.dram_ns / 1e3 + device.block_exchange)
+        epilogue_us += device.grid_exchange(m.blocks) + 2 * parts / device.memory_rate
+        epilogue_us += turns * (device.latencies.dram_ns / 1e3 + device.block_exchange)
     elif m.blocks > 1:
         told = m.blocks * m.threads * columns * space.sum_bytes / REGISTER_BYTES
-        ending += CLUSTER_EXCHANGE * device.cluster_exchange(m.blocks) + told * device.issue_time
-    return ending
+        epilogue_us += CLUSTER_EXCHANGE * device.cluster_exchange(m.blocks) + told * device.issue_time
+    return epilogue_us
 
 
 def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
@@ -158,7 +158,7 @@ def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     )
 
 
-def saturating_rows(space: InnerOuterSpace, device: DeviceInfo) -> int:
+def max_relevant_row_count(space: InnerOuterSpace, device: DeviceInfo) -> int:
     """Rows from which on all mappings make so many iterations that more rows change no choice."""
     of_trip = PLACES * max(1, BLOCKS_OF_ROWS[-1] * space.vector // space.length) * device.sm_count
     return 1 << (MANY_ITERATIONS * of_trip).bit_length()
@@ -173,7 +173,7 @@ def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[Time
 
 
 @searched
-def gradient_of_rank(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> Timed[InnerOuterMapping] | None:
+def nth_ranked_mapping(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> Timed[InnerOuterMapping] | None:
     """That of `ranked_inner_outer` with so many before it; None behind the last."""
     found = ranked_inner_outer(space, device)
     return found[rank] if rank < len(found) else None

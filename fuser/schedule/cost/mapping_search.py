@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.estimate import Work, close_to, estimate
+from fuser.schedule.cost.estimate import Work, estimate, tie_threshold
 
 MAX_EXPLAINED = 5
 """Mappings that `explain` shows."""
@@ -27,7 +27,7 @@ Timed = tuple[float, M]
 def preferred(times: Iterable[Timed[M]], preference: Callable[[Timed[M]], Any], device: DeviceInfo) -> Timed[M] | None:
     """The mapping to propose; None if there is none."""
     found = list(times)
-    limit = close_to(min((time for time, _ in found), default=math.inf), device)
+    limit = tie_threshold(min((time for time, _ in found), default=math.inf), device)
     return min((timed for timed in found if timed[0] <= limit), key=preference, default=None)
 
 
@@ -53,7 +53,7 @@ def times_within_bounds(
         if bounds[place] > limit:
             return
         for timed in times_of(place):
-            limit = min(limit, close_to(timed[0], device))
+            limit = min(limit, tie_threshold(timed[0], device))
             yield timed
 
 

@@ -18,7 +18,7 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument,
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem
-from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_digits, round_up_length
+from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -205,7 +205,7 @@ class PointwiseSpace:
             touched = s.itemsize * math.prod(n for n, span in zip(lengths, s.spans, strict=True) if span) * s.own
             if s.chain > 1:
                 # A table's rows are looked up again and again.
-                touched = min(touched, round_to_digits(_elements(a), OF_ROWS) * s.itemsize)
+                touched = min(touched, round_to_significant_bits(_elements(a), OF_ROWS) * s.itemsize)
             found[s.is_stored] += math.floor(touched)
         return found[0], found[1]
 
@@ -274,7 +274,7 @@ def _length(count: int, part: int, last: int) -> int:
     """The length of a part, as mappings see it. The slowest dim differs from call to call, and any number is like another, but
     for few rows that threads of y are along."""
     few = 0 if part == 0 != last - 1 else BLOCKS[-1]
-    return round_up_length(count) if part == last > 0 or count < few else round_to_digits(count, OF_ROWS)
+    return round_up_length(count) if part == last > 0 or count < few else round_to_significant_bits(count, OF_ROWS)
 
 
 def _elements(a: Argument) -> int:

@@ -1,6 +1,6 @@
 """Mappings of reductions: which threads and blocks have which elements; what each of them asks of the machine.
 
-What is reduced is `steps` accesses of `vector` elements that follow one another, in `runs` that lie apart in memory. `along`
+What is reduced lies in `runs` apart in memory, each of `accesses_per_run` accesses of `vector` elements in a row. `along`
 threads of a block walk along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other
 results (columns where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a
 cluster joins them through shared memory, else the last block does, from device memory.
@@ -114,7 +114,7 @@ def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[Redu
     blocks = [b for n in BLOCKS if n <= device.max_threads_per_block for b in _blocks(space, n)]
     blocks = [b for b in blocks if _has_room(space, *b, device)]
     for along, beside, outer in blocks or (_smallest(space, device),):
-        for sharing, grid_along, cluster in _sharings(space, device, along, beside, outer):
+        for sharing, grid_along, cluster in _blocks_per_reduction_choices(space, device, along, beside, outer):
             yield ReductionMapping(along, beside, outer, sharing, 1, False, grid_along, cluster)
 
 
@@ -135,7 +135,7 @@ def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device
 
 def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]:
     """The block of a warp or less for segments of hundreds of results, of which few threads have room for theirs."""
-    along, outer = min(WARP, power_of_two(space.steps)), 1 if space.has_runs else 0
+    along, outer = min(WARP, power_of_two(space.accesses_per_run)), 1 if space.has_runs else 0
     while along > 1 and not _has_room(space, along, 1, outer, device):
         along //= 2
     return along, 1, outer
@@ -188,7 +188,7 @@ def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> Iterator[str
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
     """Blocks of the grid."""
-    return ceil_div(space.units, m.across) * m.sharing
+    return ceil_div(space.output_accesses, m.across) * m.sharing
 
 
 def _words(m: ReductionMapping) -> str:
@@ -204,7 +204,7 @@ def _words(m: ReductionMapping) -> str:
 def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int]]:
     """(along, beside, outer) of blocks of so many threads, all of which have something to do: but for those of the smallest
     block, which any number of results shares."""
-    steps, units = power_of_two(space.steps), power_of_two(space.units)
+    steps, units = power_of_two(space.accesses_per_run), power_of_two(space.output_accesses)
     is_least = threads == BLOCKS[0]
     if not space.inner:
         least = threads // steps if is_least else 0
@@ -213,8 +213,8 @@ def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int
             if along <= steps and not (space.statistics and space.exact and along > MAX_JOINED):
                 yield along, beside, 0
         return
-    pieces = power_of_two(space.pieces)
-    most = threads if is_least and not space.is_exact else min(threads, steps)
+    pieces = power_of_two(space.run_count)
+    most = threads if is_least and not space.reduced_count_is_row_length else min(threads, steps)
     along = most
     while along >= min(MIN_ALONG, steps):
         rest = threads // along
@@ -223,22 +223,22 @@ def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int
         along //= 2
 
 
-def _sharings(
+def _blocks_per_reduction_choices(
     space: ReductionSpace, device: DeviceInfo, along: int, beside: int, outer: int
 ) -> Iterator[tuple[int, bool, bool]]:
     """(sharing, grid_along, cluster)."""
     yield 1, False, False
-    blocks, threads = ceil_div(space.units, beside), along * beside * max(1, outer)
+    blocks, threads = ceil_div(space.output_accesses, beside), along * beside * max(1, outer)
     if not space.may_split or (space.inner and beside > 1) or blocks >= 2 * device.sm_count:
         return
     if threads < SHARING_THREADS[space.inner]:
         return
     places = device.max_threads_per_sm // threads
     wanted = {device.sm_count * n // blocks for n in PLACES if n <= max(1, places)}
-    if space.is_exact:
+    if space.reduced_count_is_row_length:
         # Few rows are any number of them.
         wanted = {1 << n.bit_length() >> 1 for n in wanted}
-    of_run, of_runs = ceil_div(space.steps, along), ceil_div(space.pieces, max(1, outer))
+    of_run, of_runs = ceil_div(space.accesses_per_run, along), ceil_div(space.run_count, max(1, outer))
     for grid_along, turns in ((False, of_runs), (True, of_run)) if outer else ((False, of_run),):
         for sharing in sorted({min(n, turns) for n in wanted}):
             if sharing > 1:
@@ -249,9 +249,9 @@ def _sharings(
                 yield sharing, False, True
 
 
-def _turns(space: ReductionSpace, m: ReductionMapping) -> tuple[int, int]:
+def _accesses_per_thread(space: ReductionSpace, m: ReductionMapping) -> tuple[int, int]:
     """Accesses of a thread along a run, and its runs."""
-    along, outer = space.steps, space.pieces
+    along, outer = space.accesses_per_run, space.run_count
     if m.grid_along or not m.outer:
         along = ceil_div(along, m.sharing)
     else:
@@ -260,7 +260,7 @@ def _turns(space: ReductionSpace, m: ReductionMapping) -> tuple[int, int]:
 
 
 def _unrolls(space: ReductionSpace, m: ReductionMapping) -> Iterator[tuple[int, bool]]:
-    along, outer = _turns(space, m)
+    along, outer = _accesses_per_thread(space, m)
     for unroll in _unrolls_of(space, along):
         yield unroll, False
     if m.outer and outer > 1:
@@ -272,7 +272,9 @@ def _unrolls(space: ReductionSpace, m: ReductionMapping) -> Iterator[tuple[int, 
 def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
     """Accesses of a turn for a thread that makes about so many."""
     most = (min(u, space.most_unroll) for u in UNROLLS)
-    return sorted({even_unroll(steps, n) if space.is_exact else min(n, power_of_two(steps)) for n in most})
+    return sorted(
+        {even_unroll(steps, n) if space.reduced_count_is_row_length else min(n, power_of_two(steps)) for n in most}
+    )
 
 
 def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, device: DeviceInfo) -> int:
@@ -305,7 +307,7 @@ class _BlockWork(NamedTuple):
     warp_accesses: int
     lines: float
     latency: float
-    ending: float
+    epilogue_us: float
     start: float
 
 
@@ -321,7 +323,7 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
     moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
-    fetched = read * max(1 / space.again, space.fetched(m.across * (1 if space.inner else space.vector)))
+    fetched = read * max(1 / space.reuse, space.l1_miss_fraction(m.across * (1 if space.inner else space.vector)))
     operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
@@ -331,30 +333,30 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
     joining = m.along * max(1, m.outer)
     join_steps = math.log2(joining)
     latency = space.vector * operations * DEPENDENT + LOADED * space.bytes_per_step / device.max_access_bytes
-    ending = WHOLE_ROW + STATISTICS_STEP * join_steps * at_once
+    epilogue = WHOLE_ROW + STATISTICS_STEP * join_steps * at_once
     if joining > WARP or (joining > 1 and not space.inner):
-        ending += WARP_JOINS * warps * at_once + BLOCK_EXCHANGE * device.block_exchange / cycle
-    ending = ending * cycle + latencies.dram_ns / 1e3
+        epilogue += WARP_JOINS * warps * at_once + BLOCK_EXCHANGE * device.block_exchange / cycle
+    epilogue_us = epilogue * cycle + latencies.dram_ns / 1e3
     start = 0.0
     if m.cluster:
-        ending += CLUSTER_EXCHANGE * device.cluster_exchange(m.sharing)
+        epilogue_us += CLUSTER_EXCHANGE * device.cluster_exchange(m.sharing)
         start = CLUSTER_EXCHANGE * device.cluster_start
     elif m.sharing > 1:
         # The last block has the parts of all.
         start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
-        ending += COUNTED * latencies.atomic_ns * blocks / 1e3
+        epilogue_us += COUNTED * latencies.atomic_ns * blocks / 1e3
     return _BlockWork(
         blocks,
         m.sharing if m.cluster else 1,
         warps,
-        moved - read + read / space.again,
-        fetched - read / space.again if space.again > 1 else 0.0,
+        moved - read + read / space.reuse,
+        fetched - read / space.reuse if space.reuse > 1 else 0.0,
         of_access,
         joined * JOIN * join_steps + ROW + space.row_work,
         WARP // lanes,
         max(1.0, lanes * size / LINE_BYTES),
         latency,
-        ending,
+        epilogue_us,
         start,
     )
 
@@ -365,7 +367,7 @@ def reduction_work_of(space: ReductionSpace, m: ReductionMapping, device: Device
 
 
 def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
-    along, outer = _turns(space, m)
+    along, outer = _accesses_per_thread(space, m)
     unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
     turns = ceil_div(unrolled, m.unroll) * other
     return Work(
@@ -380,7 +382,7 @@ def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, residen
         lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
         latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
         exchange=0.0,
-        epilogue_us=of.ending,
+        epilogue_us=of.epilogue_us,
         start=of.start,
     )
 

@@ -19,7 +19,7 @@ from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
-from fuser.schedule.cost.scratch_budget import joined_bytes
+from fuser.schedule.cost.scratch_budget import partial_result_bytes
 from fuser.schedule.params import Aligned
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -57,7 +57,7 @@ class ReductionSpace:
                     1 where the fastest dim is kept
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
-    cached          bytes of those that were read before: rows of a table that are looked up again
+    cached          bytes of those that were read before: rows of a table that are gathered again
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
@@ -71,7 +71,7 @@ class ReductionSpace:
     results         what the threads of a row join
     sector_misaligned  rows begin inside a sector: neighbouring blocks access the same one
     most_unroll     accesses of a turn that the code has room for
-    again           results, along the slowest dims, for which an element is read
+    reuse           results, along the slowest dims, for which an element is read
     """
 
     inner: bool
@@ -95,19 +95,19 @@ class ReductionSpace:
     results: int = 1
     sector_misaligned: bool = False
     most_unroll: int = 16
-    again: int = 1
+    reuse: int = 1
 
-    def fetched(self, results: int) -> float:
+    def l1_miss_fraction(self, results: int) -> float:
         """Of what a block reads for so many results side by side, the part that no other of these brings into the L1 cache."""
-        return min(1.0, max(1, self.kept // self.again) / results)
+        return min(1.0, max(1, self.kept // self.reuse) / results)
 
     @property
-    def steps(self) -> int:
+    def accesses_per_run(self) -> int:
         """Accesses along a run."""
         return max(1, ceil_div(self.run, self.vector) if self.inner else self.reduced)
 
     @property
-    def pieces(self) -> int:
+    def run_count(self) -> int:
         """Runs that are loops of their own."""
         return max(1, self.runs) if self.inner else 1
 
@@ -117,12 +117,12 @@ class ReductionSpace:
         return self.inner and self.runs != 1
 
     @property
-    def is_exact(self) -> bool:
+    def reduced_count_is_row_length(self) -> bool:
         """Whether elements of a reduction are the length of a row, and not a number of rows."""
         return self.inner and self.kept > 1
 
     @property
-    def units(self) -> int:
+    def output_accesses(self) -> int:
         """Results, or accesses to results, that lie side by side."""
         return max(1, self.kept if self.inner else ceil_div(self.kept, self.vector))
 
@@ -161,9 +161,9 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     shared = sum(size for size, dims in reads if dims != largest)
     moved = kept_count * reduced_count * full
     widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
-    looks_up = _looks_up(segment, graph, reduced)
+    has_gather = _has_gather(segment, graph, reduced)
     short = max(1, _SHORT_ACCESS // widest)
-    if not inner and looks_up:
+    if not inner and has_gather:
         # Each access asks for its place first: wide ones ask less often. Results are stored as wide.
         limit = min(limit, vector_limit(segment, graph, groups[order[-1]]))
     elif not inner and reduced_count <= _FEW_ROWS:
@@ -179,14 +179,14 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     )
     # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
     others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
-    may_cut = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
+    allow_misaligned = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
     accesses = choose_accesses(
         graph,
         segment,
         row,
         inputs,
         limit,
-        may_cut=may_cut,
+        allow_misaligned=allow_misaligned,
         may_follow=inner,
         may_span=not inner,
         least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
@@ -194,39 +194,43 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     run = contiguous_suffix(graph, segment, row, extent, inputs) if inner else row
     run_dims = 0
     if len(run) < len(row):
-        cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not has_statistics, may_follow=True)
+        cut = choose_accesses(graph, segment, run, inputs, limit, allow_misaligned=not has_statistics, may_follow=True)
         divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
-        if _should_cut(kept_count * reduced_count, full, divisions, cut, device):
+        if _keep_rows_separate(kept_count * reduced_count, full, divisions, cut, device):
             row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
     if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= _FEW_ROWS):
         # An access of two elements that begins anywhere would be three of one.
-        accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+        accesses = choose_accesses(
+            graph, segment, row, inputs, min(limit, short), allow_misaligned=False, may_follow=False
+        )
     if inner and accesses.vector > short and _reads_elements(segment, graph, row[-1], accesses):
         # Neighbouring threads should read neighbours of what they read element by element.
-        accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
+        accesses = choose_accesses(
+            graph, segment, row, inputs, min(limit, short), allow_misaligned=False, may_follow=False
+        )
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
     is_length = inner and kept_count > 1
     is_many = kept_count >= device.sm_count * device.max_threads_per_sm
 
     def in_row(count: int) -> int:
-        return round_up_length(count) if is_length else round_to_digits(count, OF_ROWS)
+        return round_up_length(count) if is_length else round_to_significant_bits(count, OF_ROWS)
 
     space = ReductionSpace(
         inner=inner,
-        kept=round_to_digits(kept_count, OF_ROWS) if inner or is_many else round_up_length(kept_count),
+        kept=round_to_significant_bits(kept_count, OF_ROWS) if inner or is_many else round_up_length(kept_count),
         reduced=in_row(reduced_count),
         run=in_row(math.prod(extent[g] for g in row if g in reduced)),
         runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
-        bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not looks_up) else full),
-        cached=math.floor(vector * _looked_up_again(segment, reduced, graph, inputs)),
+        bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not has_gather) else full),
+        cached=math.floor(vector * _gather_reread_bytes(segment, reduced, graph, inputs)),
         statistics=has_statistics,
         may_split=len(set(data_pass_indices(empty_schedule(segment)).values())) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,
-        joined=joined_bytes(segment, 1 if inner else vector),
+        joined=partial_result_bytes(segment, 1 if inner else vector),
         written=sum(outputs),
         partials=sum(ceil_div(t.dtype.itemsize, REGISTER_BYTES) for e in reductions for t in tensor_outputs(e)),
         element_work=element_instructions(segment),
@@ -234,12 +238,12 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         results=registers,
         sector_misaligned=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         most_unroll=max(1, most // vector),
-        again=power_of_two(math.prod(extent[g] for g in groups if g not in reduced | _kept_of_reads(segment, graph))),
+        reuse=power_of_two(math.prod(extent[g] for g in groups if g not in reduced | _kept_of_reads(segment, graph))),
     )
     return SizedReduction(space, order, run_dims, accesses, moved)
 
 
-def round_to_digits(count: int, digits: int) -> int:
+def round_to_significant_bits(count: int, digits: int) -> int:
     """To the nearest number of so many binary digits: numbers that are not far apart share a kernel."""
     step = 1 << (count >> digits).bit_length()
     return (count + step // 2) // step * step
@@ -270,13 +274,15 @@ def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, acce
 
 
 @memoized
-def _looks_up(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
-    """Whether something is looked up anew for each element of a reduction."""
+def _has_gather(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
+    """Whether elements are gathered along a reduced dim."""
     return any(graph.group(d) in reduced for r in input_reads(segment) for d, _ in r.lookups)
 
 
-def _looked_up_again(segment: Fusion, reduced: frozenset[Group], graph: IterationGraph, inputs: SegmentInputs) -> float:
-    """Bytes of an element of what is looked up along a reduction that are no first reads of a table's elements."""
+def _gather_reread_bytes(
+    segment: Fusion, reduced: frozenset[Group], graph: IterationGraph, inputs: SegmentInputs
+) -> float:
+    """Bytes of an element that gathers along a reduction read again: all but the first reads of a table's elements."""
     found = 0.0
     for read in input_reads(segment):
         if any(graph.group(d) in reduced for d, _ in read.lookups):
@@ -286,7 +292,7 @@ def _looked_up_again(segment: Fusion, reduced: frozenset[Group], graph: Iteratio
     return found
 
 
-def _should_cut(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
+def _keep_rows_separate(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
     """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
 
     One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses

@@ -30,13 +30,13 @@ _OF_STATISTIC, _COUNT = 2, 8
 def scratch_bytes(joined: int, across: int, along: int, vector: int, peer_results: int = 0) -> int:
     """Most bytes of shared memory that a block needs for its exchanges: `across` x `along` threads with `vector` columns each.
 
-    joined         bytes of a thread: see `joined_bytes`
+    joined         bytes of a thread: see `partial_result_bytes`
     peer_results   threads' results that it receives from other blocks
     """
-    return EXCHANGES + joined * (joining_threads(across, along, vector) + peer_results)
+    return EXCHANGES + joined * (threads_with_partials(across, along, vector) + peer_results)
 
 
-def joined_bytes(segment: Fusion, vector: int) -> int:
+def partial_result_bytes(segment: Fusion, vector: int) -> int:
     """Bytes that a thread leaves in shared memory for others to join, of all reductions, each of `vector` columns."""
     nbytes = 0
     for expr in reductions_of(segment):
@@ -48,7 +48,7 @@ def joined_bytes(segment: Fusion, vector: int) -> int:
     return nbytes
 
 
-def joining_threads(across: int, along: int, vector: int) -> int:
+def threads_with_partials(across: int, along: int, vector: int) -> int:
     """Threads' worth of results that lie in shared memory while a block joins its own, in two steps where that
     is possible: see fuser.lowering.collectives.block_reduce_scatter."""
     threads = across * along

@@ -45,7 +45,7 @@ from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
 from fuser.schedule.cost.reduction_mappings import best_reduction
-from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_digits, round_up_length
+from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
 from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
@@ -229,7 +229,7 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
     columns = ReductionSpace(
         inner=False,
         kept=round_up_length(parts.columns),
-        reduced=round_to_digits(parts.rows, OF_ROWS),
+        reduced=round_to_significant_bits(parts.rows, OF_ROWS),
         run=1,
         runs=1,
         vector=parts.vector,

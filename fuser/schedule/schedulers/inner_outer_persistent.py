@@ -27,13 +27,13 @@ from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import classify_reductions, row_orientations
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reference import resolving_graph
-from fuser.schedule.cost.estimate import close_to
+from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER, SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, kept_sizes, sum_registers
 from fuser.schedule.cost.inner_outer_work import (
-    gradient_of_rank,
     inner_outer_reasons,
-    saturating_rows,
+    max_relevant_row_count,
+    nth_ranked_mapping,
     two_kernels_time,
 )
 from fuser.schedule.params import (
@@ -99,16 +99,16 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
     if isinstance(found, Refused):
         yield found
         return
-    space = replace(found.space, rows=min(found.space.rows, saturating_rows(found.space, device)))
+    space = replace(found.space, rows=min(found.space.rows, max_relevant_row_count(found.space, device)))
     apart = math.inf
     if can_split_rows_and_columns(segment) and device.launches_early:
         apart = two_kernels_time(space, device)
     for rank in count():
-        ranked = gradient_of_rank(space, rank, device)
+        ranked = nth_ranked_mapping(space, rank, device)
         if ranked is None:
             break
         time, m = ranked
-        if close_to(apart, device) < time:
+        if tie_threshold(apart, device) < time:
             yield Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
             return
         params = params_of(found, m, inputs, device)

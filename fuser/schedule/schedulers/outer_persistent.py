@@ -37,7 +37,7 @@ from fuser.schedule.cost.outer_persistent_mappings import (
     over_grid_time,
 )
 from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
-from fuser.schedule.cost.scratch_budget import joined_bytes, joining_threads, scratch_bytes
+from fuser.schedule.cost.scratch_budget import partial_result_bytes, scratch_bytes, threads_with_partials
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
@@ -163,7 +163,7 @@ def propose_grid_persistent(
     results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
     weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
     held = loops.vector * max(partials, results + weights)
-    joined = joined_bytes(segment, loops.vector)
+    joined = partial_result_bytes(segment, loops.vector)
     levels = data_pass_indices(builder)
     two_passes = len(set(levels.values())) == 2
     # A pass that only reduces runs as the one before it: what that kept first would be needed first.
@@ -275,7 +275,7 @@ def _column_space(
         max(sum(read), persistent_buffer_size(segment, one_pass=False).kept),
         len(read) + len(written),
         sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
-        joined_bytes(segment, 1),
+        partial_result_bytes(segment, 1),
         data_pass_count(segment) - 1,
         element_instructions(segment),
         row_instructions(segment),
@@ -364,7 +364,7 @@ def _kept_iterations(
     # What is on its way has a place in the part of the first-level cache that shared memory never takes: without it batch norm
     # takes 105.9 us instead of 102.4 on an H200, though more is kept.
     cached = device.l1_bytes - in_flight
-    used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES
+    used = thread.joined * threads_with_partials(across, along, thread.vector) + SLACK_BYTES
     room = min(cached - used, device.shared_per_block_optin - max(used, _exchange_bytes(thread, across, along)))
     return max(0, min(iterations - 1, room // in_flight))
 

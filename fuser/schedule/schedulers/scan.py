@@ -42,7 +42,7 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
-from fuser.schedule.cost.reduction_space import round_to_digits
+from fuser.schedule.cost.reduction_space import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import ScanMapping, ScanSpace, best_scan, ranked_scans, scan_reasons
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
@@ -225,8 +225,8 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
         sizes = [t.dtype.itemsize for t in full]
         return ScanSpace(
             inner=inner,
-            length=spread if inner else round_to_digits(spread, _DIGITS),
-            kept=round_to_digits(kept, _DIGITS),
+            length=spread if inner else round_to_significant_bits(spread, _DIGITS),
+            kept=round_to_significant_bits(kept, _DIGITS),
             vector=way.vector,
             itemsize=_ACCESS_BYTES // limit,
             narrowest=min(sizes, default=_ACCESS_BYTES // limit),

@@ -149,9 +149,9 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
     has_data_passes = len(set(data_pass_indices(empty_schedule(segment)).values())) > 1
-    looks_up = any(r.lookups for r in input_reads(segment))
+    has_gather = any(r.lookups for r in input_reads(segment))
     is_elsewhere = not _reads_runs(arguments, segment, space.reduced)
-    return width > vector or (width == vector and (has_runs or has_data_passes or looks_up or is_elsewhere))
+    return width > vector or (width == vector and (has_runs or has_data_passes or has_gather or is_elsewhere))
 
 
 def propose_by_thread(

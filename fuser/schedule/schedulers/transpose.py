@@ -25,7 +25,7 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of,
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_digits, round_up_length
+from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
     TransposeMapping,
     TransposeProblem,
@@ -222,7 +222,7 @@ def _work(
     names = {a.name for a in tiled.staged}
     return TransposeProblem(
         lengths=(lengths[-2], lengths[-1]),
-        batch=round_to_digits(math.prod(lengths[:-2]), OF_ROWS),
+        batch=round_to_significant_bits(math.prod(lengths[:-2]), OF_ROWS),
         vectors=tuple(vectors),
         staged=tuple(s._replace(is_aligned=True) for a, s in both if a.name in names),
         others=tuple(s for a, s in both if a.name not in names),

@@ -18,7 +18,13 @@ from fuser.schedule.cost.reduction_mappings import (
     reduction_reasons,
     reduction_work_of,
 )
-from fuser.schedule.cost.reduction_space import LENGTH, OF_ROWS, ReductionSpace, round_to_digits, round_up_length
+from fuser.schedule.cost.reduction_space import (
+    LENGTH,
+    OF_ROWS,
+    ReductionSpace,
+    round_to_significant_bits,
+    round_up_length,
+)
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 ROWS = ReductionSpace(inner=True, kept=1 << 14, reduced=4096, run=4096, runs=1, vector=4, bytes_per_step=16)
@@ -33,7 +39,9 @@ def random_reduction(chance: random.Random) -> ReductionSpace:
 
     def extent(digits: int) -> int:
         return (
-            round_to_digits(int(2 ** chance.uniform(0, 24)), digits) if chance.random() < 0.9 else chance.randrange(4)
+            round_to_significant_bits(int(2 ** chance.uniform(0, 24)), digits)
+            if chance.random() < 0.9
+            else chance.randrange(4)
         )
 
     inner, vector = chance.random() < 0.5, chance.choice([1, 2, 4, 8, 16])
@@ -54,7 +62,7 @@ def random_reduction(chance: random.Random) -> ReductionSpace:
         written=chance.choice([0, 0, 2, 8]),
         partials=chance.choice([1, 2, 4, 30]),
         most_unroll=chance.choice([1, 2, 16]),
-        again=chance.choice([1, 1, 4, 256]),
+        reuse=chance.choice([1, 1, 4, 256]),
     )
 
 
@@ -154,12 +162,12 @@ def test_slow_memory_takes_longer() -> None:
 def test_what_is_read_again_comes_from_caches() -> None:
     """Once for each block, which therefore has the results side by side that share it."""
     columns = ReductionSpace(False, 1 << 15, 4096, 4096, 1, 4, 16)
-    again = replace(columns, again=256)
-    (once, mapped), (time, shared) = (ranked_reductions(space, H200)[0] for space in (columns, again))
+    reuse = replace(columns, reuse=256)
+    (once, mapped), (time, shared) = (ranked_reductions(space, H200)[0] for space in (columns, reuse))
     assert time < once
-    works = [reduction_work_of(again, replaced, H200) for replaced in (shared, shared._replace(across=32))]
+    works = [reduction_work_of(reuse, replaced, H200) for replaced in (shared, shared._replace(across=32))]
     moved, cached = ([getattr(w, name) * w.iterations * w.blocks for w in works] for name in ("moved", "cached"))
-    assert max(moved) < 2 * columns.kept * columns.reduced * 4 / again.again
+    assert max(moved) < 2 * columns.kept * columns.reduced * 4 / reuse.reuse
     assert cached[0] < cached[1]
     assert reduction_work_of(columns, mapped, H200).cached == 0
 
@@ -172,9 +180,9 @@ def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:
 @pytest.mark.parametrize("digits", [1, 2, 6])
 def test_rounding_is_to_the_nearest_of_few_digits(digits: int) -> None:
     for n in [*range(300), 4095, 4097, 50257, (1 << 40) + 12345]:
-        found = round_to_digits(n, digits)
+        found = round_to_significant_bits(n, digits)
         assert abs(found - n) * 2 <= max(1, 1 << max(0, n.bit_length() - digits))
-        assert round_to_digits(found, digits) == found
+        assert round_to_significant_bits(found, digits) == found
 
 
 def test_lengths_are_rounded_up_so_that_no_column_is_left_out() -> None:
