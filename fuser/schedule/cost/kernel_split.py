@@ -83,7 +83,7 @@ def choose_kernel_split(
     several = last * sizes.read / reading + (sizes.read + sizes.written) / rate + waiting + last * launch
     if several >= one:
         return None
-    ends = frozenset(t.name for t in _handed_over(segment, levels, last))
+    ends = frozenset(t.name for t in _kernel_boundary_tensors(segment, levels, last))
     why = (
         f"{blocks} blocks of one kernel should take {one / 1e3:.1f} us, {last + 1} kernels that use all SMs "
         f"{several / 1e3:.1f} us"
@@ -91,7 +91,7 @@ def choose_kernel_split(
     return KernelSplit(ends), why
 
 
-def _handed_over(segment: Fusion, levels: Mapping[str, int], last: int) -> Collection[Tensor]:
+def _kernel_boundary_tensors(segment: Fusion, levels: Mapping[str, int], last: int) -> Collection[Tensor]:
     """What a kernel that ends after its reductions stores for the next: the results of the reductions, or, if that takes no
     more tensors, values computed from them alone.
 

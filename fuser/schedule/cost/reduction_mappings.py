@@ -1,6 +1,6 @@
 """Mappings of reductions: which threads and blocks have which elements; what each of them asks of the machine.
 
-What is reduced lies in `runs` apart in memory, each of `accesses_per_run` accesses of `vector` elements in a row. `along`
+What is reduced are contiguous `runs`, each of `accesses_per_run` accesses of `vector` elements. `along`
 threads of a block walk along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other
 results (columns where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a
 cluster joins them through shared memory, else the last block does, from device memory.

@@ -118,13 +118,13 @@ def independent_block_mappings(row: RowSpace, device: DeviceInfo, *, may_use_sha
 
 def block_group_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
     """Those whose blocks meet in device memory."""
-    for most in block_group_mappings_of_any_rows(row, device, may_use_shared=may_use_shared):
+    for most in block_group_mappings_for_any_row_count(row, device, may_use_shared=may_use_shared):
         m = block_group_mapping_for_rows(most, row.rows, device)
         if m is not None:
             yield m
 
 
-def block_group_mappings_of_any_rows(
+def block_group_mappings_for_any_row_count(
     row: RowSpace, device: DeviceInfo, *, may_use_shared: bool
 ) -> Iterator[RowMapping]:
     """The same with as many groups as are there at once: of the rows nothing counts, see `block_group_mapping_for_rows`."""

@@ -44,7 +44,7 @@ from fuser.schedule.cost.row_mappings import (
     RowMapping,
     block_group_mapping_for_rows,
     block_group_mappings,
-    block_group_mappings_of_any_rows,
+    block_group_mappings_for_any_row_count,
     independent_block_mappings,
     row_work_of,
     work_for_rows,
@@ -149,22 +149,24 @@ def _mapping_query(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_
 
 def _best(query: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
     """The mapping to propose; None if none fits."""
-    found = _best_of_any_rows(query, device)
-    return None if found is None else _for_rows(query, found, device)
+    found = _best_for_any_row_count(query, device)
+    return None if found is None else _specialise_to_row_count(query, found, device)
 
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _best_of_any_rows(query: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
-    """The same as it is for any number of rows, see `_of_any_rows`."""
+def _best_for_any_row_count(query: _MappingQuery, device: DeviceInfo) -> RowMapping | None:
+    """The same as it is for any number of rows, see `_mappings_for_any_row_count`."""
     rows = query.row.rows
-    found = _of_any_rows(replace(query, row=replace(query.row, rows=query.row.max_rows_per_block)), device)
+    found = _mappings_for_any_row_count(
+        replace(query, row=replace(query.row, rows=query.row.max_rows_per_block)), device
+    )
 
     model = TimeModel(device)
 
     def times_of(place: int) -> Iterator[Timed[RowMapping]]:
         known = found[place]
-        m = _for_rows(query, known.mapping, device)
+        m = _specialise_to_row_count(query, known.mapping, device)
         if m is not None:
             yield model.total(work_for_rows(known.work, m, rows)), known.mapping
 
@@ -188,9 +190,9 @@ class _RowCountMapping(NamedTuple):
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _of_any_rows(query: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapping]:
+def _mappings_for_any_row_count(query: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapping]:
     """All mappings of rows with these `side_by_side`, however many there are."""
-    mappings = [*_independent_block_mappings(query, device), *_groups(query, device, any_rows=True)]
+    mappings = [*_independent_block_mappings(query, device), *_groups(query, device, any_row_count=True)]
     found: list[_RowCountMapping] = []
     costs, model = RowCosts(query.row, device), TimeModel(device)
     for m in mappings:
@@ -201,7 +203,7 @@ def _of_any_rows(query: _MappingQuery, device: DeviceInfo) -> list[_RowCountMapp
     return found
 
 
-def _for_rows(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
+def _specialise_to_row_count(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
     """A mapping for any number of rows as it is for these; None if it is none for so many."""
     if not _is_resident(query, m, device):
         return None
@@ -219,8 +221,8 @@ def _is_resident(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> boo
     return not query.only_clusters or (m.sharing > 1 and query.row.rows <= device.clusters(m.sharing))
 
 
-def _groups(query: _MappingQuery, device: DeviceInfo, *, any_rows: bool = False) -> Iterable[RowMapping]:
-    find = block_group_mappings_of_any_rows if any_rows else block_group_mappings
+def _groups(query: _MappingQuery, device: DeviceInfo, *, any_row_count: bool = False) -> Iterable[RowMapping]:
+    find = block_group_mappings_for_any_row_count if any_row_count else block_group_mappings
     return find(query.row, device, may_use_shared=query.may_use_shared_in_groups) if query.may_use_block_groups else ()
 
 

@@ -51,7 +51,7 @@ def _cheapest_boundary(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, 
         readers |= dict.fromkeys(tensor_inputs(e), k)
     made = {t: k for k, e in enumerate(exprs) for t in tensor_outputs(e)}
 
-    def handed_over(at: int) -> int:
+    def intermediate_count(at: int) -> int:
         # What is reduced is small.
         return sum(
             0 if any(d.is_reduction for d in t.logical) else 1
@@ -59,7 +59,7 @@ def _cheapest_boundary(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, 
             if start <= k < at <= readers.get(t, -1)
         )
 
-    return min(range(end, start + (end - start) // 2, -1), key=handed_over)
+    return min(range(end, start + (end - start) // 2, -1), key=intermediate_count)
 
 
 def _longest_accepted(

@@ -51,7 +51,7 @@ def segment_fusion(fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()) 
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
     if not has_calls(fusion):
-        return _mark_followers(_segments_between(fusion, size_refusals))
+        return _mark_consecutive_kernels(_segments_between(fusion, size_refusals))
     segments: list[Segment] = []
     for part in parts_of(fusion):
         between, extents = sub_fusion(fusion, (part,) if isinstance(part, LibraryOp) else part)
@@ -59,10 +59,10 @@ def segment_fusion(fusion: Fusion, size_refusals: Collection[SizeRefusal] = ()) 
             segments.append(Segment(between, LAST_RESORT, (), extents))
             continue
         segments += [_with_extents(s, extents) for s in _segments_between(between, size_refusals).segments]
-    return _mark_followers(SegmentedFusion(fusion, tuple(segments)))
+    return _mark_consecutive_kernels(SegmentedFusion(fusion, tuple(segments)))
 
 
-def _mark_followers(segmented: SegmentedFusion) -> SegmentedFusion:
+def _mark_consecutive_kernels(segmented: SegmentedFusion) -> SegmentedFusion:
     """Segments that know whether they follow another kernel; one that moves no data is not between them."""
     segments: list[Segment] = []
     before: Segment | None = None
