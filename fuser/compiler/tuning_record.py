@@ -31,7 +31,7 @@ from fuser.release import __version__
 from fuser.runtime.cache.disk_cache import digest_of, disk_cache
 from fuser.runtime.cache.user_files import load_from, save_to
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
-from fuser.schedule.params import Access, BlockGroups, ClusterSplit, ColumnSplit, Params, RowSplit
+from fuser.schedule.params import Access, BlockGroups, ColumnsOverGrid, OverCluster, Params, RowsOverGrid
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.segmentation.segment import Segment
 from fuser.schedule.tuning_candidates import difference
@@ -132,9 +132,9 @@ TUNING_FILE = RecordFile(
         *get_args(Params),
         *get_args(Access),
         BlockGroups,
-        RowSplit,
-        ColumnSplit,
-        ClusterSplit,
+        RowsOverGrid,
+        ColumnsOverGrid,
+        OverCluster,
     ),
     {Reasons: ByHand(("words",), lambda reasons: (reasons.words(),), Reasons.of)},
 )

@@ -299,7 +299,7 @@ class ScanParams:
 
 
 @record
-class RowSplit:
+class RowsOverGrid:
     """Resident blocks of the whole grid have rows of their own. They exchange sums of columns after the last row.
 
     per_sm   blocks that share an SM
@@ -310,14 +310,14 @@ class RowSplit:
 
 
 @record
-class ColumnSplit:
+class ColumnsOverGrid:
     """Blocks of the grid, one per SM, have some columns of all rows. They exchange statistics of rows in each iteration."""
 
     blocks: int
 
 
 @record
-class ClusterSplit:
+class OverCluster:
     """One cluster of `rows` times `columns` blocks has all rows at once; one of the numbers is 1."""
 
     rows: int
@@ -330,7 +330,7 @@ class InnerOuterParams:
 
     order           dims of the reference, slowest first: those of the rows, then those along a row
     reference       a result that is reduced along the rows
-    split           which blocks have which rows and columns
+    distribution    which blocks have which rows and columns
     across          threads of x
     along           threads of y: with x they share a row, and later the partial sums of some columns
     batch           accesses of a thread along the row
@@ -346,7 +346,7 @@ class InnerOuterParams:
 
     order: tuple[int, ...]
     reference: str
-    split: RowSplit | ColumnSplit | ClusterSplit
+    distribution: RowsOverGrid | ColumnsOverGrid | OverCluster
     across: int
     along: int
     batch: int

@@ -14,7 +14,7 @@ has their priority order.
     scan.py                    scans along one dim
     inner_persistent.py        normalisations along the fastest dim; inner_persistent_loops.py builds their schedule
     outer_persistent.py        normalisations along slower dims
-    inner_outer_persistent.py  statistics of rows and sums of columns; inner_outer_row_split.py and
-                               inner_outer_column_split.py build the schedules of its two kinds of mappings
+    inner_outer_persistent.py  statistics of rows and sums of columns; inner_outer_rows_over_grid.py and
+                               inner_outer_columns_over_grid.py build the schedules of its two kinds of mappings
     fallback.py                one expr, one thread for each element: for exprs that all others refuse
 """

@@ -6,8 +6,8 @@ accumulates the sums of its columns in registers. At the end every block stores 
 synchronises, and all blocks add them up, each for some columns. A thread loads many partial sums before it adds the first,
 because each load takes the latency of L2.
 
-`inner_outer_row_split` has these loops. Few rows, and rows that do not fit into a block, are distributed over blocks in
-other ways (`inner_outer_column_split`).
+`inner_outer_rows_over_grid` has these loops. Few rows, and rows that do not fit into a block, are distributed over blocks in
+other ways (`inner_outer_columns_over_grid`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from fuser.schedule.cost.inner_outer_work import (
     two_kernels_time,
 )
 from fuser.schedule.params import (
-    ClusterSplit,
-    ColumnSplit,
+    ColumnsOverGrid,
     InnerOuterParams,
+    OverCluster,
     Params,
     ParamsClass,
-    RowSplit,
+    RowsOverGrid,
 )
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.inner_outer_column_split import ColumnSplitSchedule
-from fuser.schedule.schedulers.inner_outer_row_split import RowSplitSchedule
+from fuser.schedule.schedulers.inner_outer_columns_over_grid import ColumnsOverGridSchedule
+from fuser.schedule.schedulers.inner_outer_rows_over_grid import RowsOverGridSchedule
 from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
@@ -89,7 +89,7 @@ class InnerOuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
-        schedule = RowSplitSchedule if isinstance(params.split, RowSplit) else ColumnSplitSchedule
+        schedule = RowsOverGridSchedule if isinstance(params.distribution, RowsOverGrid) else ColumnsOverGridSchedule
         return schedule(segment, params.order, params.reference).schedule(params)
 
 
@@ -133,17 +133,17 @@ def params_of(
         )
     if isinstance(bounds, Refused):
         return bounds
-    split = (
-        ClusterSplit(m.blocks, m.sharing)
+    distribution = (
+        OverCluster(m.blocks, m.sharing)
         if m.exchange == CLUSTER
-        else RowSplit(m.blocks, m.resident)
+        else RowsOverGrid(m.blocks, m.resident)
         if m.exchange == SUMS
-        else ColumnSplit(m.sharing)
+        else ColumnsOverGrid(m.sharing)
     )
     return InnerOuterParams(
         found.order,
         found.inner_outer.reference.name,
-        split,
+        distribution,
         across,
         m.threads // across,
         m.batch,

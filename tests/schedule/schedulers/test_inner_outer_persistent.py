@@ -20,7 +20,7 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.inner_outer_mappings import SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
 from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
-from fuser.schedule.params import InnerOuterParams, RowSplit
+from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
 from fuser.schedule.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler, params_of
@@ -308,7 +308,7 @@ def test_two_rows_at_once_and_none_ahead(define: Definition, rows: int, length: 
     bound = bind_inputs(fusion, [described(a) for a in arrays])
     inputs = SegmentInputs(bound.tensors, bound.evaluate)
     _, proposed = rows_of_blocks(fusion, inputs)
-    params = replace(proposed, rows=2, split=RowSplit(2, 1), prefetch=0)
+    params = replace(proposed, rows=2, distribution=RowsOverGrid(2, 1), prefetch=0)
     device = SimulatorDevice(info=SMALL)
     kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
     results = run_on(device, kernel, fusion, arrays)

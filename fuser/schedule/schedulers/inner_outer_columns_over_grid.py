@@ -18,7 +18,7 @@ from __future__ import annotations
 from fuser.ir.fusion.fusion import Pointwise, tensor_outputs
 from fuser.ir.ops.enums import CacheOp, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.params import ClusterSplit, ColumnSplit, InnerOuterParams, RowSplit
+from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -27,7 +27,7 @@ MAX_ROWS_IN_REGISTERS = 4
 """Most rows of a thread at once whose per-row values stay in registers if the rows are in shared memory."""
 
 
-class ColumnSplitSchedule(InnerOuterScheduleBuilder):
+class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
@@ -37,9 +37,11 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
-        assert not isinstance(p.split, RowSplit)
+        assert not isinstance(p.distribution, RowsOverGrid)
         self.blocks, self.sharing = (
-            (p.split.rows, p.split.columns) if isinstance(p.split, ClusterSplit) else (1, p.split.blocks)
+            (p.distribution.rows, p.distribution.columns)
+            if isinstance(p.distribution, OverCluster)
+            else (1, p.distribution.blocks)
         )
         self.again: set[str] = set()
         b = self.builder
@@ -49,7 +51,7 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         late, copies, _ = self.place_values(p.in_shared)
         if p.in_shared and p.rows > MAX_ROWS_IN_REGISTERS:
             self._reload_per_use(copies, late)
-        if isinstance(p.split, ColumnSplit):
+        if isinstance(p.distribution, ColumnsOverGrid):
             self._evict_last(copies)
         row, column = self.reductions()
         reference = row[0]
@@ -60,7 +62,7 @@ class ColumnSplitSchedule(InnerOuterScheduleBuilder):
         for position, parallel_type in types.items():
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference)
-        if isinstance(p.split, ClusterSplit):
+        if isinstance(p.distribution, OverCluster):
             b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.params import InnerOuterParams, RowSplit
+from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
@@ -25,7 +25,7 @@ MAX_PARTIAL_SUM_UNROLL = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 
 
-class RowSplitSchedule(InnerOuterScheduleBuilder):
+class RowsOverGridSchedule(InnerOuterScheduleBuilder):
     """Makes the schedule; one use."""
 
     params: InnerOuterParams
@@ -34,15 +34,15 @@ class RowSplitSchedule(InnerOuterScheduleBuilder):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
-        assert isinstance(p.split, RowSplit)
-        self.blocks = p.split.blocks
+        assert isinstance(p.distribution, RowsOverGrid)
+        self.blocks = p.distribution.blocks
         b = self.builder
         # Where the loops over rows begin and end in the reference.
         self.trips = 1 + (p.rows_per_block > 1)
         self.within = self.trips + 1 + (p.rows > 1)
         for tensor, dim, low, high in p.extent_ranges:
             b.require_extent_range(tensor, dim, low, high)
-        b.require_blocks_per_sm(p.split.per_sm)
+        b.require_blocks_per_sm(p.distribution.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
         row, column = self.reductions()
         reference = row[0]

@@ -16,7 +16,7 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
 from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
-from fuser.schedule.params import ClusterSplit, ColumnSplit, InnerOuterParams
+from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation.segmentation import segment_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -77,7 +77,7 @@ def check(
     params = InnerOuterParams(
         found.order,
         found.inner_outer.reference.name,
-        ClusterSplit(blocks, sharing) if in_cluster else ColumnSplit(sharing),
+        OverCluster(blocks, sharing) if in_cluster else ColumnsOverGrid(sharing),
         threads,
         1,
         batch,
