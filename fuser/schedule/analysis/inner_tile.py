@@ -40,20 +40,21 @@ ExtentRange = tuple[str, int, int, int]
 class InnerTile:
     """The inner tile of a segment: its dims, and how arguments are laid out along them.
 
-    arguments   with the held inputs' reads as one, and whose strides are those of the dims around the inner tiles
-    inner       dims of the loops that a thread takes whole, slowest first: a part of their own
-    held        inputs that are read whole, once
-    runs        elements that follow one another at the end of an inner tile, for arguments where that is a run of
-                several, or of one that has a loop
-    apart       for arguments whose inner tiles are not one run each: how many of their fastest dims, and the strides
-    of the others extent_ranges      (input, dim, low, high): extents that are constants then
+    arguments      with the reads of `whole_inputs` as one, and whose strides are those of the dims around the inner tiles
+    inner          dims of the loops that a thread takes whole, slowest first: a part of their own
+    whole_inputs   inputs of which a thread loads all elements of its tile, once
+    runs           elements that are contiguous at the end of an inner tile, for arguments where that is a run of several, or of
+                   one that has a loop
+    strided        for arguments whose inner tiles are not contiguous: how many of their fastest dims are, and the strides of
+                   the others
+    extent_ranges  (input, dim, low, high): extents that are constants then
     """
 
     arguments: tuple[Argument, ...]
     inner: tuple[Group, ...]
-    held: tuple[str, ...]
+    whole_inputs: tuple[str, ...]
     runs: Mapping[str, int]
-    apart: Mapping[str, tuple[int, tuple[int, ...]]]
+    strided: Mapping[str, tuple[int, tuple[int, ...]]]
     extent_ranges: tuple[ExtentRange, ...]
 
 
@@ -147,31 +148,31 @@ def _inner_tile(
     last = next((g for g in reversed(around) if sizes[g] != 1), None)
     if last is None:
         return None
-    held: dict[str, Argument] = {}
+    whole_inputs: dict[str, Argument] = {}
     found: list[Argument] = []
     runs: dict[str, int] = {}
-    apart: dict[str, tuple[int, tuple[int, ...]]] = {}
+    strided: dict[str, tuple[int, tuple[int, ...]]] = {}
     for t in _sliced_inputs(sized.segment):
         whole = _whole_input(sized, t, inner)
         if whole is not None and whole[0].stride(last):
-            held[t.name] = whole[0]
+            whole_inputs[t.name] = whole[0]
             bounds |= {b[:2]: b for b in whole[1]}
             found.append(whole[0])
-    found += [a for a in arguments if a.tensor.name not in held]
+    found += [a for a in arguments if a.tensor.name not in whole_inputs]
     solid = [g for g in inner if sizes[g] != 1]
-    if not solid and not held:
+    if not solid and not whole_inputs:
         return None
     for i, a in enumerate(found):
         own = [g for g in solid if a.distance(g)]
         running = a.tile_elements
-        is_run = bool(own) or a.name in held
+        is_run = bool(own) or a.name in whole_inputs
         for g in reversed(own):
             is_run = is_run and a.stride(g) == running
             running *= sizes[g]
         if is_run:
             runs[a.name] = running
         elif own:
-            apart[a.name] = 0, tuple(map(a.distance, own))
+            strided[a.name] = 0, tuple(map(a.distance, own))
         found[i] = replace(
             a,
             strides={g: s for g, s in a.strides.items() if g not in inner},
@@ -186,7 +187,7 @@ def _inner_tile(
         for a in found
     ):
         return None
-    return InnerTile(tuple(found), tuple(inner), tuple(held), runs, apart, tuple(bounds.values()))
+    return InnerTile(tuple(found), tuple(inner), tuple(whole_inputs), runs, strided, tuple(bounds.values()))
 
 
 def reduced_inner_tile(
@@ -202,7 +203,7 @@ def reduced_inner_tile(
     sizes = {g: sized.evaluate(g.extent) for g in reduced}
     found: list[Argument] = []
     runs: dict[str, int] = {}
-    apart: dict[str, tuple[int, tuple[int, ...]]] = {}
+    strided: dict[str, tuple[int, tuple[int, ...]]] = {}
     for a in arguments:
         own = [g for g in reduced if g in a.dims or g in a.lookups]
         running, count = 1, 0
@@ -213,12 +214,12 @@ def reduced_inner_tile(
         if running > 1:
             runs[a.name] = running
         if count < len(own):
-            apart[a.name] = count, tuple(a.distance(g) for g in own[: len(own) - count])
+            strided[a.name] = count, tuple(a.distance(g) for g in own[: len(own) - count])
         cell = math.prod(sizes[g] for g in own if a.distance(g))
         counted = math.prod(sizes[g] for g in own if a.stride(g))
         strides = {g: s for g, s in a.strides.items() if g not in reduced}
         found.append(replace(a, strides=strides, tile_elements=cell, seen=a.seen // max(1, counted)))
-    return InnerTile(tuple(found), tuple(reduced), (), runs, apart, tuple(bounds.values()))
+    return InnerTile(tuple(found), tuple(reduced), (), runs, strided, tuple(bounds.values()))
 
 
 @memoized

@@ -75,9 +75,9 @@ def tile_accesses(
                     tuple((n, width) for n, _, width in wide),
                     tuple(n for n, placement, _ in wide if placement),
                     tuple(
-                        (n, 0 if placement == "across" else inner_tile.apart[n][0])
+                        (n, 0 if placement == "across" else inner_tile.strided[n][0])
                         for n, placement, _ in wide
-                        if placement == "across" or n in inner_tile.apart
+                        if placement == "across" or n in inner_tile.strided
                     ),
                     requirements,
                 )
@@ -134,7 +134,7 @@ def _access(
 ) -> tuple[str, int]:
     """How the tile of a thread is laid out in an argument ("run", "across" or ""), and elements of an access."""
     along = a.stride(run[-1])
-    run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.apart.get(a.name, (0, ()))[1]
+    run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.strided.get(a.name, (0, ()))[1]
     is_across = along == 1 and run_of_cell is None
     if not is_across and is_displaced_in_tile(sized.graph, a, inner_tile.inner):
         return "", 1

@@ -117,15 +117,15 @@ def columns_of_block(length: int, m: InnerOuterMapping) -> int:
 def inner_outer_registers(space: InnerOuterSpace, m: InnerOuterMapping) -> int:
     """Registers of a thread."""
     v, b = m.vector, m.batch
-    held = space.own_registers + b * (v * space.column_registers + size_registers(space.weight_sizes, v))
-    held += (m.rows - 1) * space.statistic_registers
+    registers = space.own_registers + b * (v * space.column_registers + size_registers(space.weight_sizes, v))
+    registers += (m.rows - 1) * space.statistic_registers
     kept = size_registers(space.kept_sizes, v)
     if m.in_shared:
-        return held + kept + TEMPORARIES + (2 * b if v == 1 and space.is_double else 0)
+        return registers + kept + TEMPORARIES + (2 * b if v == 1 and space.is_double else 0)
     # Rows that are worked on at once lie there as they are computed with, not as they come.
     rows = size_registers(space.read_sizes, v, 1 if m.rows == 1 else REGISTER_BYTES)
     rows += size_registers(space.read_sizes, v) if m.loads_next else 0
-    return held + b * (kept + m.rows * rows) + (TEMPORARIES if m.rows_per_block > 1 else 0)
+    return registers + b * (kept + m.rows * rows) + (TEMPORARIES if m.rows_per_block > 1 else 0)
 
 
 def _placed(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> InnerOuterMapping | None:
@@ -134,14 +134,14 @@ def _placed(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) ->
     # What several rows have one of each takes more than is counted.
     if registers + (registers // 8 if m.rows > 2 else 0) > max_registers(m.block, device):
         return None
-    held = 0
+    shared_bytes = 0
     if m.in_shared:
         at_once = m.rows * (PREFETCHED if m.loads_next else 1)
         beside = BESIDE_COLUMNS if m.sharing > 1 else BESIDE_ROW
-        held = at_once * m.threads * m.batch * m.vector * space.loaded + beside
-        if held > device.shared_per_block_optin:
+        shared_bytes = at_once * m.threads * m.batch * m.vector * space.loaded + beside
+        if shared_bytes > device.shared_per_block_optin:
             return None
-    resident = resident_blocks(m.block, registers, device, held)
+    resident = resident_blocks(m.block, registers, device, shared_bytes)
     return m._replace(registers=registers, resident=resident) if resident else None
 
 

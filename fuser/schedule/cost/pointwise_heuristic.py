@@ -102,7 +102,7 @@ class PointwiseHeuristic(PointwiseSpace):
             tile_dims=len(cells.inner),
             tile_contiguous=found.runs,
             tile_vector_dims=found.tails,
-            whole_inputs=cells.held,
+            whole_inputs=cells.whole_inputs,
         )
 
     def params_of(self, order: tuple[int, ...], plan: PointwisePlan, m: PointwiseMapping) -> PointwiseParams:

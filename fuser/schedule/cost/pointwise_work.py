@@ -42,7 +42,7 @@ ITERATED = 0.015
 OWN_REGISTERS = 17
 """Of a thread, for addresses and counters."""
 HELD = 0.75
-"""Of what a thread loads, what it has in registers at once."""
+"""Of what a thread loads, the part that is in registers at the same time."""
 
 BLOCKS = (64, 128, 256, 512)
 """Threads of a block, about."""
@@ -150,8 +150,8 @@ def grid_of(counts: Sequence[int], m: PointwiseMapping) -> list[int]:
 def is_flat(grid: Sequence[int]) -> bool:
     """Whether y or z of the grid cannot count the blocks along loops around the last ones: all are counted along x."""
     # Where all columns are one block the rows are along x.
-    apart = grid if grid[-1] > 1 else grid[:-1]
-    return len(grid) > 1 and max(math.prod(apart[:-2]), *apart[-2:-1], 1) > GRID_LIMIT
+    blocks = grid if grid[-1] > 1 else grid[:-1]
+    return len(grid) > 1 and max(math.prod(blocks[:-2]), *blocks[-2:-1], 1) > GRID_LIMIT
 
 
 _Footprint = list[tuple[int, int, int]]
@@ -162,12 +162,12 @@ def contiguous_pieces(pattern: AccessPattern, each: int, footprint: _Footprint) 
     """Contiguous pieces of memory that accesses of `each` bytes at all of these places make up, and the bytes of one piece."""
     extent, pieces = each, 1
     for count, p, step in footprint:
-        apart = pattern.spans[p] * step
+        distance = pattern.spans[p] * step
         # Strides are rounded.
-        if apart > extent + extent // 16 and apart > SECTOR_BYTES:
+        if distance > extent + extent // 16 and distance > SECTOR_BYTES:
             pieces *= count
-        elif apart:
-            extent += apart * (count - 1)
+        elif distance:
+            extent += distance * (count - 1)
     return pieces, extent
 
 
@@ -224,7 +224,7 @@ class MappingGroup:
     def _access(self, s: AccessPattern, arguments: int) -> _Access:
         span = s.spans[self.last]
         own = s.itemsize * self.vector if span else s.itemsize
-        # Where neighbours lie apart each is an access.
+        # Neighbours that are not contiguous are an access each.
         whole = own if span == s.itemsize else s.itemsize
         edge = arguments * BURST_BYTES * (EVEN_EDGES if s.is_even else EDGES) * s.own if all(s.spans) else 0.0
         l2_weight = 0.0 if s.is_stored else arguments * s.own
@@ -304,9 +304,9 @@ class MappingGroup:
         known = self._pieces.get(asked)
         if known is None:
             threads = self._thread_footprint(*asked)
-            apart = [(self.vector, self.last, 1), *threads]
+            elements = [(self.vector, self.last, 1), *threads]
             known = self._pieces[asked] = [
-                contiguous_pieces(a.pattern, a.whole, threads if a.whole == a.own else apart) for a in self.accesses
+                contiguous_pieces(a.pattern, a.whole, threads if a.whole == a.own else elements) for a in self.accesses
             ]
         fetched = edges = 0.0
         along = m.iterated[-1]

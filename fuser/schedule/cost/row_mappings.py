@@ -245,7 +245,7 @@ class RowCosts:
 
 
 def _lines(row: RowSpace, threads: int) -> float:
-    """Lines of the first-level cache that an access of a warp looks up, of one argument: several rows lie apart."""
+    """Lines of the first-level cache that an access of a warp looks up, of one argument: several rows are not contiguous."""
     along = min(threads, WARP)
     nbytes = along * row.vector * row.itemsize
     # The threads of rows that begin anywhere reach into one line more.
@@ -293,11 +293,13 @@ def _in_registers(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator
                 continue
             late = _registers_of_later_passes(row, batch)
             for more in (0, late) if late and needed + late <= max_registers(threads, device) else (0,):
-                held = expected + more
+                registers = expected + more
                 for rows in _rows_of_block(row, threads, sharing):
-                    resident = resident_blocks(threads * rows, held, device)
+                    resident = resident_blocks(threads * rows, registers, device)
                     if resident:
-                        yield RowMapping(threads, batch, sharing, rows, 0, False, one_pass, resident, held, more > 0)
+                        yield RowMapping(
+                            threads, batch, sharing, rows, 0, False, one_pass, resident, registers, more > 0
+                        )
 
 
 def _rows_of_block(row: RowSpace, threads: int, sharing: int) -> list[int]:
@@ -317,10 +319,10 @@ def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[Ro
                 break
             if -(-mine // threads) < batch:
                 continue
-            held = threads * batch * row.vector * row.loaded + BESIDE_ROW
-            if threads > device.max_threads_per_block or held > device.shared_per_block_optin:
+            shared_bytes = threads * batch * row.vector * row.loaded + BESIDE_ROW
+            if threads > device.max_threads_per_block or shared_bytes > device.shared_per_block_optin:
                 continue
-            resident = resident_blocks(threads, expected, device, held)
+            resident = resident_blocks(threads, expected, device, shared_bytes)
             if row.is_misaligned:
                 # It is compiled for so many.
                 resident = min(resident, launch_bounds_blocks(threads, expected))
@@ -334,12 +336,12 @@ def _groups(row: RowSpace, device: DeviceInfo, one_pass: bool, *, in_shared: boo
         for batch, sharing in candidate_block_splits(row.accesses, threads, MIN_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, one_pass, in_shared=in_shared)
             needed += OF_GROUP
-            held = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-            if needed > max_registers(threads, device) or held > device.shared_per_block_optin:
+            shared_bytes = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
+            if needed > max_registers(threads, device) or shared_bytes > device.shared_per_block_optin:
                 break
             # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
-            room = resident_blocks(rung_of(threads)[0], needed, device, held) * (rung_of(threads)[0] // threads)
-            resident = min(room, MAX_RESIDENT, resident_blocks(threads, needed, device, held))
+            room = resident_blocks(rung_of(threads)[0], needed, device, shared_bytes) * (rung_of(threads)[0] // threads)
+            resident = min(room, MAX_RESIDENT, resident_blocks(threads, needed, device, shared_bytes))
             groups = resident * device.sm_count // sharing
             if groups:
                 yield RowMapping(threads, batch, sharing, 1, groups, in_shared, one_pass, resident, needed)
@@ -358,8 +360,8 @@ def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceI
     in_shared, groups = bool(params.in_shared), params.groups
     expected, _ = _registers(row, params.batch, params.one_pass, in_shared=in_shared)
     expected += _registers_of_later_passes(row, params.batch) if params.load_all_first else 0
-    held = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-    resident = resident_blocks(params.threads * params.rows, expected, device, held)
+    shared_bytes = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
+    resident = resident_blocks(params.threads * params.rows, expected, device, shared_bytes)
     if in_shared and row.is_misaligned:
         resident = min(resident, launch_bounds_blocks(params.threads, expected))
     return RowMapping(

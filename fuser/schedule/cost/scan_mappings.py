@@ -209,14 +209,14 @@ def _registers(scan: ScanSpace, m: ScanMapping) -> int:
     if scan.inner:
         # Of a row in several steps, parts of the next are read while this one is stored; of halves two in a register.
         halves = 3 if steps_of(scan, m) == 1 or scan.itemsize < REGISTER_BYTES else 4
-        held = (
+        registers = (
             ROW_REGISTERS + ceil_div(halves * elements * scan.live * words, 2) + (CUT_REGISTERS if scan.is_cut else 0)
         )
     else:
-        held = COLUMN_REGISTERS + (elements * scan.live + TOTAL_REGISTERS * m.vector) * words
-    # The rows of columns lie apart: each load has an address of its own.
+        registers = COLUMN_REGISTERS + (elements * scan.live + TOTAL_REGISTERS * m.vector) * words
+    # The rows of columns are strided: each load has an address of its own.
     ahead = ceil_div(elements * scan.loaded, REGISTER_BYTES) * (1 if scan.inner else 2)
-    return held + (ahead if m.prefetch else 0)
+    return registers + (ahead if m.prefetch else 0)
 
 
 def _resident(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> int:

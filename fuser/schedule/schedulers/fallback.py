@@ -52,11 +52,11 @@ class FallbackScheduler:
         # Several results of one expr have the same dims and share its loops.
         name = tensor_outputs(expr)[0].name
         loop = builder.state(name).loop
-        apart = {d for d, axis in enumerate(loop) if axis.is_reduction or axis.is_broadcast}
+        serial = {d for d, axis in enumerate(loop) if axis.is_reduction or axis.is_broadcast}
         if isinstance(expr, Scan):
-            apart.add(expr.dim)
-        kept = [d for d in range(len(loop)) if d not in apart]
-        builder.reorder(name, {d: p for p, d in enumerate([*kept, *sorted(apart)])})
+            serial.add(expr.dim)
+        kept = [d for d in range(len(loop)) if d not in serial]
+        builder.reorder(name, {d: p for p, d in enumerate([*kept, *sorted(serial)])})
         for _ in kept[1:]:
             builder.merge(name, 0, 1)
         if kept:

@@ -37,12 +37,9 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
-        assert not isinstance(p.distribution, RowsOverGrid)
-        self.blocks, self.sharing = (
-            (p.distribution.rows, p.distribution.columns)
-            if isinstance(p.distribution, OverCluster)
-            else (1, p.distribution.blocks)
-        )
+        over = p.distribution
+        assert not isinstance(over, RowsOverGrid)
+        self.blocks, self.sharing = (over.rows, over.columns) if isinstance(over, OverCluster) else (1, over.blocks)
         self.again: set[str] = set()
         b = self.builder
         for tensor, dim, low, high in p.extent_ranges:

@@ -100,16 +100,16 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
         yield found
         return
     space = replace(found.space, rows=min(found.space.rows, max_relevant_row_count(found.space, device)))
-    apart = math.inf
+    two_kernels_us = math.inf
     if can_split_rows_and_columns(segment) and device.launches_early:
-        apart = two_kernels_time(space, device)
+        two_kernels_us = two_kernels_time(space, device)
     for rank in count():
         ranked = nth_ranked_mapping(space, rank, device)
         if ranked is None:
             break
         time, m = ranked
-        if tie_threshold(apart, device) < time:
-            yield Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
+        if tie_threshold(two_kernels_us, device) < time:
+            yield Refused(f"two kernels should take {two_kernels_us:.1f} us, one {time:.1f}")
             return
         params = params_of(found, m, inputs, device)
         if not isinstance(params, Refused):

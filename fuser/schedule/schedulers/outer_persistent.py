@@ -64,13 +64,18 @@ ITERATIONS_AXIS = 3
 
 @record
 class ColumnAccessCost:
-    """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
-    once they are made, of what is computed from them and of weights; `joined`: bytes of results that a thread leaves for others
-    of its block; `keeps`: rows may stay on chip for the second pass."""
+    """What a thread has for an access.
+
+    vector        elements
+    loaded        bytes
+    accumulators  registers of partial results, or later of what is computed from the results, and of weights
+    joined        bytes of results that a thread leaves for others of its block
+    keeps         rows may stay on chip for the second pass
+    """
 
     vector: int
     loaded: int
-    held: int
+    accumulators: int
     joined: int = 0
     keeps: bool = False
 
@@ -162,14 +167,14 @@ def propose_grid_persistent(
     partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
     results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
     weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
-    held = loops.vector * max(partials, results + weights)
+    accumulators = loops.vector * max(partials, results + weights)
     joined = partial_result_bytes(segment, loops.vector)
     levels = data_pass_indices(builder)
     two_passes = len(set(levels.values())) == 2
     # A pass that only reduces runs as the one before it: what that kept first would be needed first.
     goes_back = any(space.is_reduced(t.visible) and levels.get(t.name) == 1 for t in segment.output_tensors)
     keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
-    thread = ColumnAccessCost(loops.vector, loops.vector * sum(read), held, joined, keeps)
+    thread = ColumnAccessCost(loops.vector, loops.vector * sum(read), accumulators, joined, keeps)
     shape = choose_outer_shape(rows, columns, thread, max(read), device)
     if isinstance(shape, Refused):
         return shape
@@ -354,7 +359,7 @@ def _balance_iterations(shape: GridOuterShape, rows: int, thread: ColumnAccessCo
 
 
 def _registers(thread: ColumnAccessCost, unroll: int) -> int:
-    return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
+    return OWN_REGISTERS + thread.accumulators + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
 
 
 def _kept_iterations(

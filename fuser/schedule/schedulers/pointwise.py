@@ -202,7 +202,7 @@ def _params_with_inner_tile(
     if stored == apart and plain.parts[-1] == list(cells.inner) and len(choice.parts) > 1:
         return found
     # There are elements that are read once, and tests that are none.
-    gains = bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
+    gains = bool(cells.whole_inputs) or not choice.tested.isdisjoint(cells.inner)
     return found if gains and plain.misaligned_accesses is None else None
 
 

@@ -88,8 +88,8 @@ def schedule_reduction(
             for copy in (made, *stages.get(made, ())):
                 vectorize(builder, {argument: copy}, [argument], params.access)
     # Asked before results are split into partial ones: those are reduced over a part of a row each.
-    held = set() if params.inner else _column_values(builder)
-    if held:
+    column_values = set() if params.inner else _column_values(builder)
+    if column_values:
         loads = [n for n in loads if _has_rows(builder, n)]
     if in_registers:
         # What all columns share comes from a cache when it is used.
@@ -97,16 +97,16 @@ def schedule_reduction(
     partial = _split_partials(builder, params, steps)
     names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     limits: list[tuple[str, int]] = []
-    if held:
+    if column_values:
         # What needs a result is in the loops around a column, not in a nest of its own: that could be neither before nor
         # behind a nest which makes the result and needs others that it is for. All are placed from the outputs on: what a
         # value's consumers share says where it may be.
         axes = builder.state(name).loop
         around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
         # With several iterations no value can be outside of all.
-        near = held if blocks else held & _computed_from_reductions(builder)
+        near = column_values if blocks else column_values & _computed_from_reductions(builder)
         limits = [(n, around) for n in sorted(near)]
-    apart = held.difference(n for n, _ in limits)
+    apart = column_values.difference(n for n, _ in limits)
     if params.in_flight > 1:
         # All loads of a step are before the first use: they are kept outside the unrolled loop.
         limits += [(n, builder.common_loops(n, partial.get(name, name), steps.unrolled)) for n in loads]

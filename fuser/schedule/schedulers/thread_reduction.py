@@ -184,15 +184,17 @@ def propose_by_thread(
     last = {groups[d] for d in kept[-1:]}
     read = [a for a in cells.arguments if a.tensor in segment.input_tensors]
     # What is the same for neighbours is loaded once for all of a thread's results.
-    held, shared = (sum(a.itemsize for a in read if any(map(a.stride, last)) is own) for own in (True, False))
-    if held + shared > MAX_LOADED_BYTES:
-        return Refused(f"a thread would hold {held + shared} bytes for each result")
+    own, shared = (
+        sum(a.itemsize for a in read if any(map(a.stride, last)) is has_stride) for has_stride in (True, False)
+    )
+    if own + shared > MAX_LOADED_BYTES:
+        return Refused(f"a thread would hold {own + shared} bytes for each result")
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
     if max(runs.values()) > INNER_TILE_BYTES and not is_combined:
         return Refused("threads side by side would read places too far apart")
     choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
     most = max(
-        1, min(ACCESS_BYTES // min(runs.values()), MAX_LOADED_BYTES // max(1, held), choice.max_unrolled // count)
+        1, min(ACCESS_BYTES // min(runs.values()), MAX_LOADED_BYTES // max(1, own), choice.max_unrolled // count)
     )
     while most > 1 and not choice.has_threads(most):
         most //= 2
@@ -200,7 +202,7 @@ def propose_by_thread(
     if found is None:
         return Refused("an end of a row would cut vectors")
     words = (
-        f"a thread reduces {count} elements for each result, and loads {held * found.vector} bytes before the first use"
+        f"a thread reduces {count} elements for each result, and loads {own * found.vector} bytes before the first use"
     )
     return ThreadReductionParams(replace(found, reasons=()), Reasons(lambda: (words, *found.reasons)))
 

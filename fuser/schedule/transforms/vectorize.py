@@ -12,16 +12,16 @@ from fuser.schedule.analysis.input_reads import displaced_name, is_displaced
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 
 
-def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
+def cache_arguments(builder: ScheduleBuilder, whole_inputs: Collection[str] = ()) -> dict[str, str]:
     """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
 
     A slice, pad or gather of an input is itself a copy, under the name of that read (`analysis/input_reads.py`). Those of
-    inputs that are `held` read the copy of all of it.
+    `whole_inputs` read the copy of all of it.
     """
     copies: dict[str, str] = {}
     for t in builder.fusion.input_tensors:
         uses = [] if t.is_cpu else builder.uses(t.name)
-        direct = uses if t.name in held else [e for e in uses if not is_displaced(e, t)]
+        direct = uses if t.name in whole_inputs else [e for e in uses if not is_displaced(e, t)]
         copies |= {displaced_name(e, t): tensor_outputs(e)[0].name for e in uses if e not in direct}
         if direct:
             copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(uses) else ())

@@ -201,7 +201,7 @@ def test_a_loop_runs_backwards() -> None:
 @pytest.mark.parametrize("rows", [1, 100, 4096, 262_144])
 @pytest.mark.parametrize("loaded", [16, 32])
 def test_outer_shapes(rows: int, columns: int, loaded: int) -> None:
-    shape = choose_outer_shape(rows, columns, ColumnAccessCost(vector=8, loaded=loaded, held=32), 2, H200)
+    shape = choose_outer_shape(rows, columns, ColumnAccessCost(vector=8, loaded=loaded, accumulators=32), 2, H200)
     if isinstance(shape, Refused):
         assert rows <= 100 or columns >= 8192
         return
