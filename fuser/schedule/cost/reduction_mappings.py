@@ -1,9 +1,9 @@
 """Mappings of reductions: which threads and blocks have which elements; what each of them asks of the machine.
 
-What is reduced are contiguous `runs`, each of `accesses_per_run` accesses of `vector` elements. `along`
-threads of a block walk along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other
-results (columns where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a
-cluster joins them through shared memory, else the last block does, from device memory.
+A reduction is of contiguous `runs`, each of `accesses_per_run` accesses of `vector` elements. `along` threads of a block walk
+along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other results (columns where
+the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a cluster joins them through
+shared memory, else the last block does, from device memory.
 
 `reduction_mappings` enumerates what fits, `reduction_work_of` says what one asks for, `estimate` how long that takes. Counts of
 code that are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, to earlier times than
@@ -214,7 +214,7 @@ def _blocks(space: ReductionSpace, threads: int) -> Iterator[tuple[int, int, int
                 yield along, beside, 0
         return
     pieces = power_of_two(space.run_count)
-    most = threads if is_least and not space.reduced_count_is_row_length else min(threads, steps)
+    most = threads if is_least and not space.reduces_rows else min(threads, steps)
     along = most
     while along >= min(MIN_ALONG, steps):
         rest = threads // along
@@ -235,7 +235,7 @@ def _blocks_per_reduction_choices(
         return
     places = device.max_threads_per_sm // threads
     wanted = {device.sm_count * n // blocks for n in PLACES if n <= max(1, places)}
-    if space.reduced_count_is_row_length:
+    if space.reduces_rows:
         # Few rows are any number of them.
         wanted = {1 << n.bit_length() >> 1 for n in wanted}
     of_run, of_runs = ceil_div(space.accesses_per_run, along), ceil_div(space.run_count, max(1, outer))
@@ -272,9 +272,7 @@ def _unrolls(space: ReductionSpace, m: ReductionMapping) -> Iterator[tuple[int, 
 def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
     """Accesses of a turn for a thread that makes about so many."""
     most = (min(u, space.most_unroll) for u in UNROLLS)
-    return sorted(
-        {even_unroll(steps, n) if space.reduced_count_is_row_length else min(n, power_of_two(steps)) for n in most}
-    )
+    return sorted({even_unroll(steps, n) if space.reduces_rows else min(n, power_of_two(steps)) for n in most})
 
 
 def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, device: DeviceInfo) -> int:

@@ -117,8 +117,8 @@ class ReductionSpace:
         return self.inner and self.runs != 1
 
     @property
-    def reduced_count_is_row_length(self) -> bool:
-        """Whether elements of a reduction are the length of a row, and not a number of rows."""
+    def reduces_rows(self) -> bool:
+        """Whether a reduction is of a row: its elements are the length of that, and not a number of rows."""
         return self.inner and self.kept > 1
 
     @property
