@@ -14,7 +14,7 @@ Pointwise
     pointwise_work.py             what a mapping asks of the machine
     pointwise_mappings.py         mappings of elements to threads and blocks, and the fastest of them
     pointwise_space.py            the iteration space: merged dims, arguments, the widest accesses
-    pointwise_heuristic.py             accesses and mapping as parameters
+    pointwise_heuristic.py        accesses and mapping as parameters
     transpose_mappings.py         tiles of segments whose arguments disagree on the fastest dim, and the fastest of them
 Reductions
     reduction_space.py            what a reduction works on at the current sizes, and how its elements are accessed
@@ -24,14 +24,14 @@ Reductions
 Rows that stay on chip (inner_persistent)
     persistent_buffer_size.py     data passes of a row, and bytes of an element that are on chip between them
     accesses_per_thread.py        accesses of a row distributed over threads and blocks
-    row_space.py                   sizes, bytes, data passes and operations of rows
+    row_space.py                  sizes, bytes, data passes and operations of rows
     row_mappings.py               mappings of rows to threads, blocks and memories, and their work
 Columns that stay in registers (outer_persistent)
     outer_persistent_mappings.py  threads and blocks that share the rows of a column
 Backward normalisations (inner_outer_persistent)
-    inner_outer_space.py             sizes of a segment, and what an element costs a thread: bytes, registers, operations
-    inner_outer_mappings.py          mappings of rows and columns to threads, blocks and memories
-    inner_outer_work.py              their work, and that of two kernels in their place; the fastest
+    inner_outer_space.py          sizes of a segment, and what an element costs a thread: bytes, registers, operations
+    inner_outer_mappings.py       mappings of rows and columns to threads, blocks and memories
+    inner_outer_work.py           their work, and that of two kernels in their place; the fastest
 Scans
     scan_mappings.py              mappings of scans, and what each asks of the machine
 """

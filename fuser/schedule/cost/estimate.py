@@ -44,7 +44,7 @@ class Work(NamedTuple):
     blocks        of the grid
     resident      blocks that an SM holds at once
     cluster       blocks of a cluster; 1: none
-    iterations         how often a block begins again, with other data
+    iterations    how often a block begins again, with other data
     warps         of a block
     moved         bytes that it reads from and writes to device memory
     cached        bytes that it reads from L2, beside those
@@ -52,7 +52,7 @@ class Work(NamedTuple):
     lines         lines of the first-level cache that each warp looks up
     latency       microseconds that it takes by itself, if all that it asks for is free; exchanges are not counted
     exchange      microseconds that its threads wait for one another, and blocks that share something
-    epilogue_us        microseconds of a block behind its last iteration
+    epilogue_us   microseconds of a block behind its last iteration
     start         microseconds that the kernel takes once
     """
 

@@ -27,7 +27,7 @@ from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 
 THREADS_OF_SM = 512
-"""That have loads on their way at once in a kernel of statistics, whose blocks wait for no others."""
+"""Threads of an SM that have loads in flight at once, in a kernel of statistics whose blocks wait for no others."""
 
 
 @record

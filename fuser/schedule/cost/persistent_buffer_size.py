@@ -47,9 +47,9 @@ def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ..
 class PersistentBufferSize:
     """What a row in registers takes: how many data passes it goes through, and the bytes per element that are on chip at once.
 
-    kept          at most: what is kept between a data pass and the next
-    has_late_input       whether an input of full size is first read behind a reduction, access by access between stores
-    late_bytes          bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
+    kept            at most: what is kept between a data pass and the next
+    has_late_input  whether an input of full size is first read behind a reduction, access by access between stores
+    late_bytes      bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
     """
 
     pass_count: int

@@ -30,9 +30,9 @@ WANTED_THREADS = 1024
 """The same before accesses that begin anywhere are the widest there are: else they have half as many bytes (H200: swiglu bf16
 77x5120 by vectors of 8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95)."""
 ANYWHERE = 1 << 20
-"""Bytes from an element that is looked up to the next: no cache line has both."""
+"""Bytes from a gathered element to the next: no cache line has both."""
 SHARES = 16
-"""Parts in which shares of what is read are told apart."""
+"""Shares of what is read are rounded to multiples of one in so many."""
 
 
 @memoized

@@ -20,11 +20,11 @@ from fuser.schedule.cost.occupancy import allocated_registers, max_registers, re
 from fuser.schedule.cost.reduction_space import ceil_div
 
 THREAD, ITERATION = 25.0, 3.0
-"""Instructions of a thread, and of each of its iterations, beside those of elements and accesses: indices, tests."""
+"""Instructions of a thread, and of each of its iterations, besides those of elements and accesses: indices, tests."""
 ACCESS, UNALIGNED = 3.3, 11.0
-"""For an access; further ones for one that begins anywhere."""
+"""Instructions of an access, and further ones of an access at a misaligned address."""
 OPERATION = 0.45
-"""For each that `op_instructions` counts: those are of the longest way through an op."""
+"""Instructions for each that `op_instructions` counts: it counts the longest way through an op."""
 DIVISION = 6.0
 """Instructions that find the index of a merged dim."""
 BLOCK_CYCLES = 700.0
@@ -32,15 +32,16 @@ BLOCK_CYCLES = 700.0
 STORED = 1.75
 """Cycles of an SM for a sector of a store, whole or not: two stores of half a sector each take twice as long as one."""
 MISSED = 0.7
-"""Of what blocks read, what no other block has left in the first-level cache of their SM."""
+"""Of what blocks read, the part that no other block of their SM has brought into the L1 cache."""
 AGAIN = 1.08
-"""What memory takes where threads load again after they have stored (copies by persistent grids take 5 to 20 % longer)."""
+"""Factor of the time of memory where threads load again after they have stored (copies by persistent grids take 5 to 20 %
+longer)."""
 EDGES, EVEN_EDGES = 0.35, 0.1
 """Bursts that a block moves beside its own for each piece of a row: where rows begin inside of sectors, and where not."""
 ITERATED = 0.015
-"""What memory takes more for each doubling of the iterations of a thread: reads and writes come in longer bursts."""
+"""Increase of the time of memory with each doubling of the iterations of a thread: reads and writes come in longer bursts."""
 OWN_REGISTERS = 17
-"""Of a thread, for addresses and counters."""
+"""Registers of a thread for addresses and counters."""
 HELD = 0.75
 """Of what a thread loads, the part that is in registers at the same time."""
 

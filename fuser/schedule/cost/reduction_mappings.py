@@ -58,7 +58,7 @@ EDGES, EVEN_EDGES = 0.5, 0.28
 multiples of a sector."""
 
 OWN_REGISTERS = 20
-"""Of a thread, for addresses and counters."""
+"""Registers of a thread for addresses and counters."""
 
 BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""

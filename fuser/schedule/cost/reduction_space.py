@@ -37,7 +37,7 @@ _FEW_ROWS = 16
 # of wider rows 108 us, read by element), cycles of the division before anything is read, and of each element of a vector that a
 # row's end cuts.
 _READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 54, 790, 350
-# Accesses of an SM from which on rows are told apart.
+# Accesses of an SM from which on rows may be loops of their own.
 _MANY_ACCESSES = 1024
 
 LENGTH, OF_ROWS = 6, 2

@@ -21,17 +21,17 @@ BLOCKS_OF_ROWS = (32, 64, 128, 256)
 class RowSpace:
     """What is the same for all mappings of the rows of a segment.
 
-    rows, length    of them, and elements of each, with those that its first vector may lack
-    vector          elements of an access
-    itemsize        bytes of an element of the narrowest argument with rows
-    loaded, moved   bytes of an element that are read, and those that are read and written
-    shared_bytes    bytes for an element that a cache has: rows share them, or another read brings them
-    inputs          that lie along a row; `arguments`: with all outputs
-    kept            bytes of an element on chip: kept[one_pass]
+    rows, length     of them, and elements of each, with those that its first vector may lack
+    vector           elements of an access
+    itemsize         bytes of an element of the narrowest argument with rows
+    loaded, moved    bytes of an element that are read, and those that are read and written
+    shared_bytes     bytes for an element that a cache has: rows share them, or another read brings them
+    inputs           that lie along a row; `arguments`: with all outputs
+    kept             bytes of an element on chip: kept[one_pass]
     data_pass_count  of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
-    out_of_phase    of the inputs, those that begin elsewhere than the vectors
-    late_bytes            bytes of an element that data passes behind a reduction read first
+    out_of_phase     of the inputs, those that begin elsewhere than the vectors
+    late_bytes       bytes of an element that data passes behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
     """
 
