@@ -5,13 +5,13 @@ device says how long an instruction or a cycle is.
 """
 
 OPERATION = 0.32
-"""Instructions for each that `op_instructions` counts: those are of the longest way through an op."""
+"""Instructions for each that `op_instructions` counts: it counts the longest way through an op."""
 ACCESS = 7.9
-"""For an access to an input or output: its address, its test, conversions of what it brings."""
+"""Instructions of an access to an input or output: its address, its test, conversions of the values."""
 JOIN = 2.9
-"""For a step in which lanes join what they have, of each exchange."""
+"""Instructions of each step of an exchange in which lanes combine their partial results."""
 ROW = 14.0
-"""For a row, or the result of a reduction, beside what is computed of it once."""
+"""Instructions for a row, or the result of a reduction, besides those of values that it has one of."""
 LOOKUP = 0.64
 """Cycles of the first-level cache for a line of an access of a warp."""
 DEPENDENT = 2.0
@@ -25,4 +25,4 @@ STATISTICS_STEP = 34.0
 WARP_JOINS = 7.1
 """Cycles that each warp of a block adds to an exchange."""
 BLOCK_EXCHANGE = 0.25
-"""What an exchange of a block takes, of what the latencies of its steps come to: stages overlap."""
+"""What an exchange of a block takes, of the sum of the latencies of its steps: they overlap."""

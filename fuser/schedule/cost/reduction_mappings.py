@@ -50,9 +50,9 @@ from fuser.schedule.cost.scratch_budget import scratch_bytes
 CUT = 8.5
 """Instructions for an element of an access that the ends of a row may cut: its test."""
 CLUSTER_EXCHANGE = 0.6
-"""What a cluster that begins and joins once takes, of what those that exchange statistics do."""
+"""Time of a cluster that begins and exchanges once, as a share of that of clusters that exchange statistics."""
 COUNTED = 0.4
-"""Atomic operations on one counter that each block is waited for."""
+"""Atomic operations on one counter that are waited for, for each block."""
 EDGES, EVEN_EDGES = 0.5, 0.28
 """Bursts that a block moves beside its own for each run of its accesses: where rows begin anywhere, and where they are
 multiples of a sector."""

@@ -23,15 +23,15 @@ from fuser.schedule.cost.scratch_budget import partial_result_bytes
 from fuser.schedule.params import Aligned
 from fuser.schedule.scheduler import SegmentInputs
 
-# Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
+# Most accumulators of a thread along kept dims: more would take the registers of loads in flight.
 _ACCUMULATORS = 32
-# Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
+# Bytes of an access where there are as many results as reads, or where a misaligned access would be two.
 _SHORT_ACCESS = 4
 # Vectors of a row that are read from any address where its ends cut none.
 _MIN_WHOLE = 8
-# Bytes of inputs whose accesses are short rather than two in one.
+# Bytes of inputs below which accesses are short, and misaligned ones are not made of two.
 _LITTLE = 4 << 20
-# Rows of columns that one thread may have on their way at once.
+# Rows of columns that one thread may have in flight at once.
 _FEW_ROWS = 16
 # Part of the memory's rate that is read; instructions of a thread for an access behind a division (H200: sum_all f32 468x128256
 # of wider rows 108 us, read by element), cycles of the division before anything is read, and of each element of a vector that a

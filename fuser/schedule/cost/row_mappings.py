@@ -40,29 +40,29 @@ from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.shared_rows import unrolled
 
 CUT, CUT_IN_SHARED = 18.0, 11.0
-"""For an element of an access that the ends of a row may cut: its test. In shared memory accesses are tested together."""
+"""Instructions that test an element of an access which an end of a row may cut; in shared memory accesses are tested together."""
 ONLINE = 2.2
-"""For an element of a sum of exponentials in one pass: the maximum may change with it."""
+"""Instructions for an element of a sum of exponentials in one pass: the maximum may change with it."""
 AGAIN = 1.4
-"""How many times the instructions of an element are issued where inputs lie in shared memory, and intermediate values are
-computed again, over those where intermediate values are kept in registers."""
+"""Instructions of an element where inputs are in shared memory and intermediate values are recomputed, as a multiple of those
+where intermediate values are kept in registers."""
 
 CUT_ACCESS = 360.0
 """Cycles of an access that the ends of a row may cut."""
 IN_SHARED = 0.39
-"""What a copy to shared memory and the read behind it take, in latencies of memory."""
+"""Time of a copy to shared memory and of the read after it, in latencies of memory."""
 PIECE = 57.0
-"""Cycles that accesses to shared memory that are issued together are waited for, in each data pass."""
+"""Cycles that a thread waits for accesses to shared memory that are issued together, in each data pass."""
 CACHE_MISSES = 0.42
 """Of the bytes that all rows share, such as weights, what the first-level cache does not hold."""
 
 CLUSTERS = (1, 2, 8, 16)
 """Blocks of a row."""
 MAX_CUT, MAX_PIECES = 8, 16
-"""Accesses of a thread: in registers where the ends of a row cut them, since the code is there twice; and of a group in shared
-memory, where each is waited for by itself."""
+"""Most accesses of a thread: in registers where the ends of a row cut them, since the code is there twice; and of a group in
+shared memory, where each is waited for by itself."""
 MIN_PIECES = 4
-"""Of those: one is waited for while others come."""
+"""Fewest accesses of a thread of a group in shared memory: others are in flight while one is waited for."""
 MIN_THREADS = 128
 """Threads of a block that has a row in shared memory, or shares one with its cluster."""
 GROUP_THREADS = (256, 512, 1024)
