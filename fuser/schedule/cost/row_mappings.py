@@ -40,7 +40,7 @@ from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.shared_rows import unrolled
 
 CUT, CUT_IN_SHARED = 18.0, 11.0
-"""Instructions that test an element of an access which an end of a row may cut; in shared memory accesses are tested together."""
+"""Instructions that test an element of an access which an end of a row may cut: alone, and together in shared memory."""
 ONLINE = 2.2
 """Instructions for an element of a sum of exponentials in one pass: the maximum may change with it."""
 AGAIN = 1.4
