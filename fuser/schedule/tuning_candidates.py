@@ -165,7 +165,7 @@ def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[Transpos
 def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:
     yield from _halves_and_doubles(params, "unroll" if params.unroll_outer == 1 else "unroll_outer", most=16)
     if params.cluster:
-        # So many threads and blocks are there at once as those that wait for one another need.
+        # As many threads and blocks are co-resident as those that wait for one another need.
         return
     # The other axis of a block is that of the kept dims, or of the reduced ones that are no neighbours in memory.
     other = "block_outer" if params.block_outer else "block_iterate"

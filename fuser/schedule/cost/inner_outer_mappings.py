@@ -146,7 +146,7 @@ def _placed(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) ->
 
 
 def _rows_in_registers(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[InnerOuterMapping]:
-    """Blocks with rows of their own: as many as are there at once."""
+    """Blocks with rows of their own: as many as are co-resident."""
     accesses = -(-space.length // space.vector)
     fewest = -(-accesses // device.max_threads_per_block)
     for batch in candidate_batches(accesses, fewest, min(MAX_BATCH, accesses)):

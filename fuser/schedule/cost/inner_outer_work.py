@@ -138,7 +138,7 @@ def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     """What two kernels ask that run side by side: one reads all rows and writes them, one reads all columns."""
     elements = space.rows * space.length
     operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
-    # Where rows begin anywhere, so do the accesses of a warp.
+    # Where rows are misaligned, so are the accesses of a warp.
     edges = EDGES * BURST_BYTES / (WARP * min(space.read_sizes)) if space.vector == 1 else 0.0
     each = operations * OPERATION + 2 * ACCESS * space.arguments / space.vector
     warps = min(device.max_threads_per_sm // WARP, -(-elements // (WARP * space.vector * device.sm_count)))

@@ -39,7 +39,7 @@ WIDES = (32, 64, 128, 256)
 UNROLLS = (2, 4, 8)
 """Iterations of a thread."""
 MAX_UNALIGNED = 2
-"""The same where accesses begin anywhere: their tests make loads wait for one another (H200: of 17 segments two iterations take
+"""The same where accesses are misaligned: their tests make loads wait for one another (H200: of 17 segments two iterations take
 1 % less than one, four 7 % more than two, eight 30 %)."""
 TRIED_UNROLLS = (2, 4)
 """Those by which nests of loops are compared first."""

@@ -242,16 +242,16 @@ class MappingGroup:
 
     def _thread(self, m: PointwiseMapping) -> _ThreadWork:
         unroll, along = m.unroll, sum(1 << p for p in m.iterated)
-        instructions, loaded, held = THREAD + ITERATION * unroll + self._divisions, 0, 0
+        instructions, loaded, at_once = THREAD + ITERATION * unroll + self._divisions, 0, 0
         times: list[int] = []
         for s, arguments, own, _, access, _, _, parts in self.accesses:
-            # Rows that begin anywhere are cut at places of their own: what they have in common is read at others for each.
+            # Misaligned rows are cut at places of their own: what they have in common is read at others for each.
             again = unroll if parts & along or (s.spans[self.last] > 0 and not s.is_aligned) else 1
             times.append(again)
             instructions += arguments * (again * own // access) * (ACCESS if s.is_aligned else ACCESS + UNALIGNED)
             if not s.is_stored:
                 loaded += arguments * own * again
-                held += arguments * own * (unroll if parts & along and not m.sequential else 1)
+                at_once += arguments * own * (unroll if parts & along and not m.sequential else 1)
         # Along the longest way.
         operations = sum(
             count * (self.vector if parts >> self.last & 1 else 1) * (unroll if parts & along else 1)
@@ -259,7 +259,7 @@ class MappingGroup:
         )
         return _ThreadWork(
             tuple(times),
-            OWN_REGISTERS + len(self.work.access_patterns) // 2 + math.ceil(HELD * held / REGISTER_BYTES),
+            OWN_REGISTERS + len(self.work.access_patterns) // 2 + math.ceil(HELD * at_once / REGISTER_BYTES),
             instructions + OPERATION * operations,
             LOADED * loaded / self.device.max_access_bytes + DEPENDENT * operations,
             AGAIN if m.sequential else 1.0 + ITERATED * math.log2(unroll),

@@ -54,7 +54,7 @@ CLUSTER_EXCHANGE = 0.6
 COUNTED = 0.4
 """Atomic operations on one counter that are waited for, for each block."""
 EDGES, EVEN_EDGES = 0.5, 0.28
-"""Bursts that a block moves beside its own for each run of its accesses: where rows begin anywhere, and where they are
+"""Bursts that a block moves beside its own for each run of its accesses: where rows are misaligned, and where they are
 multiples of a sector."""
 
 OWN_REGISTERS = 20

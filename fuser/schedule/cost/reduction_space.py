@@ -52,9 +52,9 @@ class ReductionSpace:
 
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
-    run             elements of the reduced dims that are neighbours in memory up to the fastest one
-    runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same.
-                    1 where the fastest dim is kept
+    run             elements of a contiguous run: of the reduced dims that are contiguous up to the fastest one
+    runs            of those in a reduction; 1 where the fastest dim is kept, 0 where another dim has no element: it is a loop all
+                    the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
     cached          bytes of those that were read before: rows of a table that are gathered again
@@ -62,7 +62,7 @@ class ReductionSpace:
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
     exponentials    a thread first needs the largest element of a turn
-    misaligned      accesses begin anywhere
+    misaligned      accesses may begin at any address
     joined          bytes that a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
     partials        registers that the partial results of an element's reductions take
@@ -199,7 +199,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         if _keep_rows_separate(kept_count * reduced_count, full, divisions, cut, device):
             row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
     if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= _FEW_ROWS):
-        # An access of two elements that begins anywhere would be three of one.
+        # A misaligned access of two elements would be three of one.
         accesses = choose_accesses(
             graph, segment, row, inputs, min(limit, short), allow_misaligned=False, may_follow=False
         )
@@ -293,9 +293,9 @@ def _gather_reread_bytes(
 
 
 def _keep_rows_separate(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
-    """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
+    """Whether rows that are not contiguous should be loops of their own, and not one axis with the dims around them.
 
-    One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses
+    One axis costs a division for each access, but misaligned rows have ends that are read by element. Few accesses
     have time for a division each: they are done by few blocks, which share no rows. `merged`: elements a division.
     """
     if elements < device.sm_count * _MANY_ACCESSES * cut.vector:

@@ -2,7 +2,7 @@
 
 A row is `accesses` of `vector` elements. `batch` of them belong to each of `threads` threads of each of `sharing` blocks, and
 lie in registers or in shared memory until the last data pass is done. A block with few threads along a row has several `rows`.
-Blocks that share a row are a cluster, or meet in device memory: then `groups` of them are there at once, and go over the rows.
+Blocks that share a row are a cluster, or meet in device memory: then `groups` of them are co-resident, and go over the rows.
 
 `row_mappings` enumerates all that fit, `row_work_of` says what one asks for, `estimate` how long that takes.
 
@@ -127,7 +127,7 @@ def block_group_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: b
 def block_group_mappings_for_any_row_count(
     row: RowSpace, device: DeviceInfo, *, may_use_shared: bool
 ) -> Iterator[RowMapping]:
-    """The same with as many groups as are there at once: of the rows nothing counts, see `block_group_mapping_for_rows`."""
+    """The same with as many groups as are co-resident: of the rows nothing counts, see `block_group_mapping_for_rows`."""
     if row.length < MIN_OF_GROUP:
         return
     for one_pass in row.passes:
@@ -136,7 +136,7 @@ def block_group_mappings_for_any_row_count(
 
 
 def block_group_mapping_for_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
-    """A mapping with as many groups as are there at once, as it is for so many rows; None if it is none for them."""
+    """A mapping with as many groups as are co-resident, as it is for so many rows; None if it is none for them."""
     groups = min(rows, most.groups)
     # A row in registers is waited for before the next begins.
     if groups < rows and not most.in_shared:
@@ -248,7 +248,7 @@ def _lines(row: RowSpace, threads: int) -> float:
     """Lines of the first-level cache that an access of a warp looks up, of one argument: several rows are not contiguous."""
     along = min(threads, WARP)
     nbytes = along * row.vector * row.itemsize
-    # The threads of rows that begin anywhere reach into one line more.
+    # The threads of misaligned rows reach into one line more.
     step = math.gcd(row.length * row.itemsize, LINE_BYTES) if row.vector == 1 or row.is_misaligned else LINE_BYTES
     more = max(0.0, 1.0 - step / LINE_BYTES) if step < nbytes else 0.0
     return WARP // along * (max(1.0, nbytes / LINE_BYTES) + more)
@@ -339,7 +339,7 @@ def _groups(row: RowSpace, device: DeviceInfo, one_pass: bool, *, in_shared: boo
             shared_bytes = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
             if needed > max_registers(threads, device) or shared_bytes > device.shared_per_block_optin:
                 break
-            # All of them have to be there at once, with what they may need at most; one binary serves a whole rung.
+            # All of them have to be co-resident, with what they may need at most; one binary serves a whole rung.
             room = resident_blocks(rung_of(threads)[0], needed, device, shared_bytes) * (rung_of(threads)[0] // threads)
             resident = min(room, MAX_RESIDENT, resident_blocks(threads, needed, device, shared_bytes))
             groups = resident * device.sm_count // sharing

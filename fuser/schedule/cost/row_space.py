@@ -32,7 +32,7 @@ class RowSpace:
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
     out_of_phase     of the inputs, those that begin elsewhere than the vectors
     late_bytes       bytes of an element that data passes behind a reduction read first
-    is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; these begin anywhere
+    is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; accesses are misaligned
     """
 
     rows: int

@@ -86,7 +86,7 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
                 b.set_cache_op(copies[name], CacheOp.evict_last)
 
     def _reload_per_use(self, copies: dict[str, str], late: set[str]) -> None:
-        """What each row has one of is read again by each use: registers would hold it for all rows at once."""
+        """What each row has one of is read again by each use: it would take registers for all rows."""
         b = self.builder
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))

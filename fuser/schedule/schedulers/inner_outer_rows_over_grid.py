@@ -22,7 +22,7 @@ from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
 MAX_PARTIAL_SUM_UNROLL = 32
-"""Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
+"""Parts of a column's sum that a thread asks for at once, a register each: nothing else takes registers then."""
 
 
 class RowsOverGridSchedule(InnerOuterScheduleBuilder):

@@ -217,7 +217,7 @@ def _independent_block_mappings(query: _MappingQuery, device: DeviceInfo) -> Ite
 
 
 def _is_resident(query: _MappingQuery, m: RowMapping, device: DeviceInfo) -> bool:
-    """Whether all rows are there at once, if that is required."""
+    """Whether all rows are resident, if that is required."""
     return not query.only_clusters or (m.sharing > 1 and query.row.rows <= device.clusters(m.sharing))
 
 

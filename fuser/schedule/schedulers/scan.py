@@ -74,7 +74,7 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     the reference is shared by several.
 
     Scans follow one another in stages; what needs no scan of a stage is computed before it. There all of its scans hold an
-    element, and what is needed later is held beside.
+    element, and what is needed later stays in registers besides.
     """
     graph = resolving_graph(segment)
     scan = reference_scan(segment, graph)
@@ -166,7 +166,7 @@ class ScanScheduler:
             name = tensor_inputs(definition)[0].name
         outside, held = _transform(builder, name, scan.dim, params)
         vectorize(builder, copies, params.vectorized, params.access)
-        # Loads are held from there on: all of a step's are issued before the first is used. What is the same all along the
+        # Loads stay in registers from there on: all of a step's are issued before the first is used. What is constant along the
         # scanned dim is loaded and computed once, before the first step.
         once = _constant_along_scan(builder, scan)
         loads = {copy for argument, copy in copies.items() if copy != argument}
