@@ -53,8 +53,8 @@ class ReductionSpace:
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
     run             elements of a contiguous run: of the reduced dims that are contiguous up to the fastest one
-    runs            of those in a reduction; 1 where the fastest dim is kept, 0 where another dim has no element: it is a loop all
-                    the same
+    runs            of those in a reduction; 1 where the fastest dim is kept, 0 where another dim has no element: it is a
+                    loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
     cached          bytes of those that were read before: rows of a table that are gathered again
