@@ -20,7 +20,7 @@ How the vector width of a load is chosen
     1.  The limit, in elements. No access has more than 16 bytes.
             pointwise                         `PointwiseSpace.most_elements`: 16 bytes of the narrowest argument, but at most
                                               THREAD_BYTES of the widest, which then takes several accesses
-            transpose                         16 bytes of the narrowest argument of each of the two sides
+            transpose                         16 bytes of the narrowest staged argument, and of the others
             thread_reduction                  16 bytes of the narrowest inner tile, within MAX_LOADED_BYTES of a thread
             rows, scans                       `vector_limit` in reference.py: 16 bytes of the widest argument with the
                                               fastest dim

@@ -1,9 +1,9 @@
 """Mappings of reductions: which threads and blocks have which elements; what each of them asks of the machine.
 
 A reduction is of contiguous `runs`, each of `accesses_per_run` accesses of `vector` elements. `along` threads of a block walk
-along a run, each with `unroll` accesses before the first is used: a *turn*. `beside` threads have other results (columns where
-the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a cluster joins them through
-shared memory, else the last block does, from device memory.
+along a run, each with `unroll` accesses before the first is used: an *iteration*. `across` threads have other results (columns
+where the fastest dim is kept), `outer` threads other runs. `sharing` blocks have parts of one reduction: a cluster joins them
+through shared memory, else the last block does, from device memory.
 
 `reduction_mappings` enumerates what fits, `reduction_work_of` says what one asks for, `estimate` how long that takes. Counts of
 code that are not in `code_costs` were fitted to two thirds of 104 reductions on an H200, to earlier times than
@@ -63,7 +63,7 @@ OWN_REGISTERS = 20
 BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
-"""Accesses of a turn, at most."""
+"""Accesses of an iteration, at most."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
@@ -83,7 +83,7 @@ class ReductionMapping(NamedTuple):
     """See the head of this module. `resident` blocks fit on an SM.
 
     outer          0: runs are no loop of their own
-    unroll_outer   the accesses of a turn are of several runs
+    unroll_outer   the accesses of an iteration are of several runs
     grid_along     blocks have parts of all runs, and not some of the runs
     """
 
@@ -110,7 +110,7 @@ def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[Re
 
 
 def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
-    """All ways to have blocks, with a single access a turn."""
+    """All ways to have blocks, with a single access an iteration."""
     blocks = [b for n in BLOCKS if n <= device.max_threads_per_block for b in _blocks(space, n)]
     blocks = [b for b in blocks if _has_room(space, *b, device)]
     for along, beside, outer in blocks or (_smallest(space, device),):
@@ -119,7 +119,7 @@ def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[Redu
 
 
 def _with_unrolls(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Iterator[ReductionMapping]:
-    """The same blocks with any number of accesses a turn, as many of them as fit on an SM."""
+    """The same blocks with any number of accesses an iteration, as many of them as fit on an SM."""
     blocks, shared, threads = m[:4], m[6:8], m.threads
     for unroll, unroll_outer in _unrolls(space, m):
         resident = reduction_resident_blocks(space, threads, unroll, device)
@@ -193,7 +193,7 @@ def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
 
 def _words(m: ReductionMapping) -> str:
     """A mapping in words."""
-    words = [f"{m.along} threads along what is reduced with {m.unroll} accesses a turn"]
+    words = [f"{m.along} threads along what is reduced with {m.unroll} accesses an iteration"]
     words += [f"{m.outer} along its runs"] if m.outer > 1 else []
     words += [f"{m.across} beside"] if m.across > 1 else []
     if m.sharing > 1:
@@ -239,8 +239,8 @@ def _blocks_per_reduction_choices(
         # Few rows are any number of them.
         wanted = {1 << n.bit_length() >> 1 for n in wanted}
     of_run, of_runs = ceil_div(space.accesses_per_run, along), ceil_div(space.run_count, max(1, outer))
-    for grid_along, turns in ((False, of_runs), (True, of_run)) if outer else ((False, of_run),):
-        for sharing in sorted({min(n, turns) for n in wanted}):
+    for grid_along, iterations in ((False, of_runs), (True, of_run)) if outer else ((False, of_run),):
+        for sharing in sorted({min(n, iterations) for n in wanted}):
             if sharing > 1:
                 yield sharing, grid_along, False
     if space.inner and not outer:
@@ -270,7 +270,7 @@ def _unrolls(space: ReductionSpace, m: ReductionMapping) -> Iterator[tuple[int, 
 
 
 def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
-    """Accesses of a turn for a thread that makes about so many."""
+    """Accesses of an iteration for a thread that makes about so many."""
     most = (min(u, space.most_unroll) for u in UNROLLS)
     return sorted({even_unroll(steps, n) if space.reduces_rows else min(n, power_of_two(steps)) for n in most})
 
@@ -287,9 +287,9 @@ def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, 
 
 
 class _BlockWork(NamedTuple):
-    """What mappings ask of the machine that differ in nothing but the accesses of a turn; see `Work`.
+    """What mappings ask of the machine that differ in nothing but the accesses of an iteration; see `Work`.
 
-    moved          by a block, in all turns
+    moved          by a block, in all iterations
     once           instructions of a thread, beside those `of_access`
     warp_accesses, lines   accesses of a warp that are looked up one after another, and lines of each
     latency        cycles of an access
@@ -367,16 +367,16 @@ def reduction_work_of(space: ReductionSpace, m: ReductionMapping, device: Device
 def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
     along, outer = _accesses_per_thread(space, m)
     unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
-    turns = ceil_div(unrolled, m.unroll) * other
+    iterations = ceil_div(unrolled, m.unroll) * other
     return Work(
         blocks=of.blocks,
         resident=resident,
         cluster=of.cluster,
-        iterations=turns,
+        iterations=iterations,
         warps=of.warps,
-        moved=of.moved / turns,
-        cached=of.cached / turns,
-        instructions=m.unroll * of.of_access + of.once / turns,
+        moved=of.moved / iterations,
+        cached=of.cached / iterations,
+        instructions=m.unroll * of.of_access + of.once / iterations,
         lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
         latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
         exchange=0.0,
@@ -388,10 +388,10 @@ def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, residen
 def _least_time(
     space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo, model: TimeModel
 ) -> float:
-    """Microseconds that such blocks take at least, with any number of accesses a turn; `resident` of them on an SM, or fewer.
+    """Microseconds that such blocks take at least, with any number of accesses an iteration, `resident` or fewer on an SM.
 
-    With a single access nothing is read that nobody needs, the first turn is the shortest, and a thread has the fewest
-    registers. But memory is waited for in each turn.
+    With a single access nothing is read that nobody needs, the first iteration is the shortest, and a thread has the fewest
+    registers. But memory is waited for in each iteration.
     """
     single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))

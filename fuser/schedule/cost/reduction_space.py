@@ -61,7 +61,7 @@ class ReductionSpace:
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
-    exponentials    a thread first needs the largest element of a turn
+    exponentials    a thread first needs the largest element of an iteration
     misaligned      accesses may begin at any address
     joined          bytes that a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
@@ -70,7 +70,7 @@ class ReductionSpace:
     row_work        instructions that each thread of a row does once
     results         what the threads of a row join
     sector_misaligned  rows begin inside a sector: neighbouring blocks access the same one
-    most_unroll     accesses of a turn that the code has room for
+    most_unroll     accesses of an iteration that the code has room for
     reuse           results, along the slowest dims, for which an element is read
     """
 
