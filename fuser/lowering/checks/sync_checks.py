@@ -137,7 +137,7 @@ def _loads(stmt: Stmt) -> Iterator[Load]:
 def barrier_before_signal(result: PassResult, found: Findings) -> None:
     """On every path, a barrier parts what threads write for other blocks from the signal that one of them gives."""
     if not result.one_thread:
-        _Published(_passed_between_blocks(result), found).walk(result.body, frozenset(), frozenset())
+        _CrossBlockStores(_passed_between_blocks(result), found).walk(result.body, frozenset(), frozenset())
 
 
 def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
@@ -148,7 +148,7 @@ def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
     return frozenset(b for b in written & read if b.name not in within)
 
 
-class _Published:
+class _CrossBlockStores:
     """A forward dataflow analysis: the predicates of the stores for other blocks since the last barrier, over all paths."""
 
     def __init__(self, crosses: AbstractSet[Buffer], found: Findings) -> None:

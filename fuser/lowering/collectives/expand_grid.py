@@ -84,7 +84,7 @@ class GridReduceExpander:
         self.last_blocks.update((r.last_block, group) for r in reduces if r.last_block is not None)
         return self.posts.expand(reduces)
 
-    def _publish(
+    def _store_partials_and_signal(
         self, reduces: Sequence[Reduce], parts: Sequence[GridPartialsLayout], after: Sequence[Stmt]
     ) -> list[Stmt]:
         """Store this block's partials, then let one thread add to the semaphore and go on with `after`.
@@ -227,13 +227,17 @@ class GridReduceExpander:
         stmts: list[Stmt] = []
         seen = old
         if not self.axes.active:
-            stmts += self._publish(reduces, parts, signal)
+            stmts += self._store_partials_and_signal(reduces, parts, signal)
         else:
             number = self.axes.number()
             flag = Buffer(f"{reduces[0].name}_arrived{number}", DataType.Int32, MemoryType.shared, ONE)
             seen = self.axes.symbol("seen", g.blocks)
             after = [*signal, Store(flag, ZERO, IndexValue(old, DataType.Int32))]
-            stmts += [Allocate(flag), *self._publish(reduces, parts, after), LoadIndex(seen, flag, ZERO)]
+            stmts += [
+                Allocate(flag),
+                *self._store_partials_and_signal(reduces, parts, after),
+                LoadIndex(seen, flag, ZERO),
+            ]
         group = len(self.last_blocks)
         last: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
@@ -261,7 +265,7 @@ class GridReduceExpander:
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.axes.active else []
         finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part, _bytes_of(reduces))]
-        return [*self._publish(reduces, parts, wait), *barrier, *finish]
+        return [*self._store_partials_and_signal(reduces, parts, wait), *barrier, *finish]
 
 
 def _bytes_of(reduces: Sequence[Reduce]) -> int:

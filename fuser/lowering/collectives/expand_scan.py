@@ -108,7 +108,7 @@ class _Expansion:
             ),
         )
 
-    def _fold_runs(self, totals: Buffer) -> list[Stmt]:
+    def _scan_thread_elements(self, totals: Buffer) -> list[Stmt]:
         """Each thread's running folds of its own elements, and their totals."""
         values = self.scan.values
 
@@ -124,7 +124,7 @@ class _Expansion:
 
         return [Allocate(totals), *self._for_each_run(fold)]
 
-    def _fold_before(self, before: Buffer) -> list[Stmt]:
+    def _combine_exclusive_prefix(self, before: Buffer) -> list[Stmt]:
         """Fold what comes before a run into its elements, once other blocks have added theirs."""
         values = self.scan.values
         met = [] if self.combine_blocks is None else self.combine_blocks(before)
@@ -185,7 +185,7 @@ class _Expansion:
         def nothing(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
             return [Store(before, total, self.scan.identity)]
 
-        return [*folded, Allocate(before), *self._for_each_run(nothing), *self._fold_before(before)]
+        return [*folded, Allocate(before), *self._for_each_run(nothing), *self._combine_exclusive_prefix(before)]
 
     def _within_warps(self, groups: LaneGroups) -> list[Stmt]:
         """Groups of lanes: no barrier."""
@@ -204,10 +204,10 @@ class _Expansion:
             ]
 
         return [
-            *self._fold_runs(totals),
+            *self._scan_thread_elements(totals),
             Allocate(before),
             *self._for_each_run(scan_totals),
-            *self._fold_before(before),
+            *self._combine_exclusive_prefix(before),
         ]
 
     def _across_warps(self, groups: LaneGroups) -> list[Stmt]:
@@ -226,13 +226,18 @@ class _Expansion:
         def read(kept: Int, tile: Int, q: Int) -> Load:
             return Load(slots, self._slot(kept, tile, groups.place(groups.first + q), groups.places))
 
-        stmts = [*self._fold_runs(totals), Allocate(before), *self._for_each_run(scan_totals), Allocate(slots)]
+        stmts = [
+            *self._scan_thread_elements(totals),
+            Allocate(before),
+            *self._for_each_run(scan_totals),
+            Allocate(slots),
+        ]
         stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._for_each_run(publish)), role=Role.owner))
         if groups.stride > 1:
             return [
                 *stmts,
                 *self._fold_slots(before, const(groups.warps), groups.own, read),
-                *self._fold_before(before),
+                *self._combine_exclusive_prefix(before),
             ]
         kept_axes: Axes = ((kept_count, 1),) if kept_count > 1 else ()
         at_once = max(1, WARP // groups.warps)
@@ -244,7 +249,7 @@ class _Expansion:
                     slots, before, kept, range(start, start + taken), groups
                 ),
             )
-        return [*stmts, *self._fold_before(before)]
+        return [*stmts, *self._combine_exclusive_prefix(before)]
 
     def _scan_slots(self, slots: Buffer, before: Buffer, kept: Int, tiles: range, groups: LaneGroups) -> list[Stmt]:
         """Fold into `before` what earlier warps, earlier tiles and the carry hold, for some tiles.
@@ -343,12 +348,12 @@ class _Expansion:
             return Load(slots, self._slot(kept, tile, block.linear(block.active, index), total_threads))
 
         return [
-            *self._fold_runs(totals),
+            *self._scan_thread_elements(totals),
             Allocate(before),
             Allocate(slots),
             *self._for_each_run(publish),
             *self._fold_slots(before, block.count_of(scanned), own, read),
-            *self._fold_before(before),
+            *self._combine_exclusive_prefix(before),
         ]
 
 

@@ -67,11 +67,15 @@ class NestPredicates(NestState):
                     f"cannot align {split.source.name} to {t.name}, whose elements along it are not neighbours",
                     location=t.location,
                 )
-            known = ((), ZERO) if split.source.is_broadcast else (rest, self._phase(t, split.inner.extent.value))
+            known = (
+                ((), ZERO)
+                if split.source.is_broadcast
+                else (rest, self._misalignment_elements(t, split.inner.extent.value))
+            )
             self._aligned_rows[split] = known
         return known
 
-    def _phase(self, t: Tensor, width: int) -> Int:
+    def _misalignment_elements(self, t: Tensor, width: int) -> Int:
         """The misalignment of a tensor: how many elements after a multiple of `width` elements in memory it begins.
 
         0 for what the launch allocates and what the facts call aligned.
@@ -223,7 +227,7 @@ class NestPredicates(NestState):
             if p.is_grid and self._is_last_block_only(leader, p):
                 continue
             conds.append(equal(self.context.threads[p], 0))
-        if self._promoted_writes(target.tensor):
+        if self._needs_single_writer(target.tensor):
             for wide in self.sharing.promotions[leader].values():
                 index = indexer.index(wide)
                 if index is not None:

@@ -130,7 +130,7 @@ class NestState:
             # Other blocks need the result if they compute something of it. So does another reduction over blocks or over a
             # serial loop around this one: the last blocks of its parts would differ.
             spread = any(
-                self._reduction_types(name, GRID_TYPES) or self._sums_over_executions(name, leader)
+                self._reduction_types(name, GRID_TYPES) or self._reduces_over_enclosing_loop(name, leader)
                 for name in downstream
             ) or any(
                 p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
@@ -142,7 +142,7 @@ class NestState:
             for name in downstream:
                 self._last_block.setdefault(name, set()).add(leader)
 
-    def _sums_over_executions(self, name: str, leader: str) -> bool:
+    def _reduces_over_enclosing_loop(self, name: str, leader: str) -> bool:
         """Whether `name` reduces over a serial loop that `leader` is computed in."""
         state = self.context.state(name)
         return any(
@@ -220,6 +220,6 @@ class NestState:
             sources.add(leader)
         return any(p in self._reduction_types(r, GRID_TYPES) for r in sources)
 
-    def _promoted_writes(self, t: Tensor) -> bool:
+    def _needs_single_writer(self, t: Tensor) -> bool:
         """Whether a tensor stored by its own dims is computed along wider ones, where only the first worker writes."""
         return is_argument(self.context, t.name) and bool(self.sharing.promotions.get(self.leaders[t.name]))

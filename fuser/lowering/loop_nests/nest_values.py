@@ -130,7 +130,7 @@ class NestValues(NestPredicates):
         if memory is MemoryType.local:
             return False
         # Workers that do not hold elements of their own read what the first of them wrote.
-        if self._promoted_writes(t):
+        if self._needs_single_writer(t):
             held.clear()
         others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and size is not ONE} - held
         private = not any(p.is_block for p in others)

@@ -53,7 +53,7 @@ def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}
     for part in _tests((loop,)):
-        last = _at_strictest(part, symbols)
+        last = _at_min_operand(part, symbols)
         if last is not None:
             hoisted[part] = last
     if not hoisted or all_of(*hoisted.values()) is FALSE:
@@ -75,7 +75,7 @@ def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
                 yield from _tests(stmt.orelse)
 
 
-def _at_strictest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
+def _at_min_operand(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
     """The condition (`operand >= 0`) with every inner loop at the iteration with the smallest operand: the last or the first;
     None if that is not known."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
@@ -90,14 +90,14 @@ def _at_strictest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
         elif holds_for_larger(condition, s):
             values[s] = loop.start
         else:
-            worst = _strictest_iteration(condition, loop)
+            worst = _iteration_of_min_operand(condition, loop)
             if worst is None:
                 return None
             values[s] = worst
     return condition.substitute(values)
 
 
-def _strictest_iteration(condition: Compare, loop: For) -> Int | None:
+def _iteration_of_min_operand(condition: Compare, loop: For) -> Int | None:
     """The iteration at which the operand is least, where those of all differ by constants: accesses of a thread that go along
     two dims, one by i // n, the other by i % n."""
     if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):

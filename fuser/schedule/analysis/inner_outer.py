@@ -37,7 +37,7 @@ class InnerOuter:
     row: tuple[Tensor, ...]
     column: tuple[Tensor, ...]
 
-    def is_full(self, graph: IterationGraph, t: Tensor) -> bool:
+    def has_reduced_and_kept_dims(self, graph: IterationGraph, t: Tensor) -> bool:
         """Whether a tensor has elements of its own along and across rows."""
         own = concrete_groups(graph, t)
         return bool(own & self.along) and bool(own & self.others)

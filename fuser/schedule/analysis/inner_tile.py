@@ -24,7 +24,7 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import is_divisible
-from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, owners_of_extents
+from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, input_dims_by_extent
 from fuser.schedule.scheduler import SegmentInputs
 
 INNER_TILE_BYTES = 32
@@ -65,7 +65,7 @@ class SizedSegment:
         self.graph, self.segment, self.inputs = graph, segment, inputs
         self.evaluate = inputs.evaluate
         self.extents = extents_by_group(segment, graph)
-        self.owners = owners_of_extents(segment)
+        self.owners = input_dims_by_extent(segment)
 
     def constant_dims(self, groups: Iterable[Group]) -> dict[InputDim, ExtentRange] | None:
         """The facts that are required so that the extents of some dims are constants; None where that is not enough."""

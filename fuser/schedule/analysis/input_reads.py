@@ -54,10 +54,10 @@ class InputRead:
     @property
     def varying_dims(self) -> tuple[IterDomain, ...]:
         """Every dim of the loops with which other elements are read."""
-        return (*self.followed_dims, *(d for d, _ in self.lookups))
+        return (*self.loop_dims, *(d for d, _ in self.lookups))
 
     @property
-    def followed_dims(self) -> tuple[IterDomain, ...]:
+    def loop_dims(self) -> tuple[IterDomain, ...]:
         """Every dim of the loops that the read follows."""
         return (*(d for d in self.dims if d is not None), *(d for d, _, _ in self.outer))
 

@@ -203,7 +203,7 @@ def _in_place_outputs(segment: Fusion) -> Mapping[Tensor, Tensor | None]:
 
 
 @memoized
-def owners_of_extents(segment: Fusion) -> Mapping[Int, tuple[str, int]]:
+def input_dims_by_extent(segment: Fusion) -> Mapping[Int, tuple[str, int]]:
     """For each extent of an input the first (input, dim) that has it."""
     owners: dict[Int, tuple[str, int]] = {}
     for t in segment.input_tensors:
@@ -246,7 +246,7 @@ class AccessWidths:
         self.evaluate = inputs.evaluate
         self.sources = _in_place_outputs(segment)
         self.read = segment.input_tensors
-        self.owners = owners_of_extents(segment)
+        self.owners = input_dims_by_extent(segment)
         self.owned = self.owners.keys()
         self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
         self._wider: dict[Group, tuple[list[Group], int, Mapping[str, int]]] = {}

@@ -42,7 +42,7 @@ class ReducedSpace:
         """Whether any of some dims is reduced."""
         return not self.reduced.isdisjoint(self.own_groups(dims))
 
-    def is_full(self, dims: Iterable[IterDomain | None]) -> bool:
+    def has_reduced_and_kept_dims(self, dims: Iterable[IterDomain | None]) -> bool:
         """Whether some of them are reduced, and some are not."""
         own = self.own_groups(dims)
         return not own.isdisjoint(self.reduced) and not own <= self.reduced

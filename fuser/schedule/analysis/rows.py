@@ -78,7 +78,7 @@ class Rows:
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
         return {g for g in self.reduced if not g.is_broadcast} <= {
-            self.graph.group(d) for d in read.followed_dims if not d.is_broadcast
+            self.graph.group(d) for d in read.loop_dims if not d.is_broadcast
         }
 
     def bounds(
@@ -99,9 +99,9 @@ def _reads_along(
     def lies_along(dims: Iterable[IterDomain]) -> bool:
         return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)
 
-    along = [read for read in input_reads(segment) if lies_along(read.followed_dims)]
+    along = [read for read in input_reads(segment) if lies_along(read.loop_dims)]
     reads = [
-        read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.followed_dims)
+        read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.loop_dims)
     ]
     return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
 
@@ -134,7 +134,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
     loaded = sum(r.tensor.dtype.itemsize for r in reads)
     whole_row = {g for g in reduced if not g.is_broadcast}
-    whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.followed_dims}]
+    whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
     repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
         graph,

@@ -40,7 +40,7 @@ def _with_windows(segment: Fusion) -> list[Resize | Cat]:
     return [e for e in segment.tensor_exprs if isinstance(e, (Resize, Cat))]
 
 
-def require_unclamped(builder: ScheduleBuilder) -> None:
+def require_slices_in_bounds(builder: ScheduleBuilder) -> None:
     """Ask that extents of inputs reach the constants that slices clamp to them."""
     reach: dict[Symbol, int] = {}
     seen: set[Int] = set()

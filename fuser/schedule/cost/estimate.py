@@ -185,7 +185,7 @@ class TimeModel:
         found = Limits(memory, issue, lookup, max(0.0, behind - waves * work.iterations * waited), first)
         return (self.launch + found.total) * (1 - ROUNDING)
 
-    def least_by_blocks(self, work: Work, *, begin_again: bool = False) -> tuple[LinearTime, LinearTime]:
+    def lower_bound_by_blocks(self, work: Work, *, begin_again: bool = False) -> tuple[LinearTime, LinearTime]:
         """What a launch of any number of blocks of this work takes at least: what limits its rate behind the first block, and
         what limits the rate with all latencies, but for those of the first block.
 

@@ -141,7 +141,7 @@ class _Sizes:
             own = space.own_groups(dims)
             return 0 if space.reduced.isdisjoint(own) else math.prod(space.sizes.get(g, 1) for g in own)
 
-        read = sum(full(r.followed_dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
+        read = sum(full(r.loop_dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
         made = [t for t in segment.output_tensors if t not in segment.input_tensors]
         written = sum(full(t.visible) * t.dtype.itemsize for t in made)
         return _Sizes(space.kept, space.length, read, written)

@@ -23,16 +23,16 @@ from fuser.schedule.analysis.data_passes import (
 from fuser.schedule.transforms.vectorize import cache_arguments
 
 
-def set_two_pass(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
+def use_two_pass_statistics(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
 
     one_pass   neither is: one exchange joins them
     """
-    for name in _of_two_passes(builder, one_pass=one_pass):
+    for name in _two_pass_results(builder, one_pass=one_pass):
         builder.two_pass(name)
 
 
-def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
+def _two_pass_results(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
     """The first results of what is computed so."""
     if one_pass:
         return ()
@@ -61,9 +61,9 @@ class PersistentBufferSize:
 @memoized
 @lru_cache(maxsize=256)
 def persistent_buffer_size(segment: Fusion, *, one_pass: bool) -> PersistentBufferSize:
-    """See `PersistentBufferSize`. `one_pass`: see `set_two_pass`. Found once for all fusions that are equal, too."""
-    names = _of_two_passes(empty_schedule(segment), one_pass=one_pass)
-    if one_pass and names == _of_two_passes(empty_schedule(segment), one_pass=False):
+    """See `PersistentBufferSize`. `one_pass`: see `use_two_pass_statistics`. Found once for all fusions that are equal, too."""
+    names = _two_pass_results(empty_schedule(segment), one_pass=one_pass)
+    if one_pass and names == _two_pass_results(empty_schedule(segment), one_pass=False):
         return persistent_buffer_size(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
     for name in names:

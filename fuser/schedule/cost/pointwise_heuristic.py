@@ -40,7 +40,7 @@ class PointwiseHeuristic(PointwiseSpace):
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
-        flat = None if self.is_empty or self.misaligned_accesses is None else self._flat(order)
+        flat = None if self.is_empty or self.misaligned_accesses is None else self._params_of_flattened_loop(order)
         if flat is not None:
             return flat
         plan = self.plan()
@@ -137,7 +137,7 @@ class PointwiseHeuristic(PointwiseSpace):
         blocks = [*counts, 1] if has_columns else counts
         return max(math.prod(blocks[:-2]), *blocks[-2:-1], 1) > GRID_LIMIT
 
-    def _flat(self, order: tuple[int, ...]) -> PointwiseParams | None:
+    def _params_of_flattened_loop(self, order: tuple[int, ...]) -> PointwiseParams | None:
         """All elements as one run, cut at multiples of a vector, where rows are short and only some arguments have rows: those
         are read by element, with one division for the elements of a thread. None where that cannot be."""
         vector = self.most_elements

@@ -28,7 +28,7 @@ from fuser.schedule.cost.pointwise_work import (
     PointwiseMapping,
     PointwiseProblem,
     grid_of,
-    is_flat,
+    needs_linear_grid,
 )
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
 
@@ -118,7 +118,7 @@ def pointwise_mappings(costs: PointwiseCosts) -> Iterator[PointwiseMapping]:
                         yield m
 
 
-def _compared(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
+def _estimated(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
     """Times of mappings: of a middling block of each nest of loops, then of all blocks and iterations of the best nests."""
     costs = PointwiseCosts(work, device)
     found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
@@ -141,12 +141,12 @@ def _compared(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
 @lru_cache(maxsize=MAX_REMEMBERED)
 def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> PointwiseMapping:
     """The mapping to propose."""
-    return _preferred(_compared(work, device))
+    return _preferred(_estimated(work, device))
 
 
 def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[Timed[PointwiseMapping], ...]:
     """The mappings that were compared, first the one to propose."""
-    costs = _compared(work, device)
+    costs = _estimated(work, device)
     return ranked(costs.timed(), partial(_preference, costs), device)
 
 
@@ -183,7 +183,7 @@ def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[
     """The plainest, so that many sizes share a kernel."""
     m = timed[1]
     is_plain = m.loops == tuple((p,) for p in range(len(costs.work.lengths)))
-    is_apart = is_flat(grid_of(costs.mapping_group(m.vector, m.loops).counts, m))
+    is_apart = needs_linear_grid(grid_of(costs.mapping_group(m.vector, m.loops).counts, m))
     return (
         is_apart,
         not is_plain,

@@ -235,7 +235,7 @@ class PointwiseSpace:
                     active=self._active(a),
                     chain=1 if looked_up is None else 2,
                     is_aligned=is_aligned or not is_read,
-                    is_even=self._is_even(a),
+                    is_even=self._has_sector_aligned_rows(a),
                 )
             )
         return tuple(found)
@@ -250,7 +250,7 @@ class PointwiseSpace:
             found.append(ANYWHERE if solid in apart and not span else span)
         return tuple(found)
 
-    def _is_even(self, a: Argument) -> bool:
+    def _has_sector_aligned_rows(self, a: Argument) -> bool:
         """Whether all of its rows begin where sectors do."""
         itemsize = a.tensor.dtype.itemsize
         steps = (a.stride(g) * itemsize for part in self.parts for g in part if self.sizes[g] != 1)

@@ -148,7 +148,7 @@ def grid_of(counts: Sequence[int], m: PointwiseMapping) -> list[int]:
     return blocks
 
 
-def is_flat(grid: Sequence[int]) -> bool:
+def needs_linear_grid(grid: Sequence[int]) -> bool:
     """Whether y or z of the grid cannot count the blocks along loops around the last ones: all are counted along x."""
     # Where all columns are one block the rows are along x.
     blocks = grid if grid[-1] > 1 else grid[:-1]
@@ -374,7 +374,7 @@ class PointwiseCosts:
         trips = m.unroll if m.sequential else 1
         grid = grid_of(group.counts, m)
         blocks = math.prod(grid)
-        if len(grid) > 1 and is_flat(grid):
+        if len(grid) > 1 and needs_linear_grid(grid):
             instructions += DIVISION * (len(grid) - 1)
         fetched, edges = group.l2_traffic(m, thread)
         moved = ((self.work.read + self.work.written) / blocks + edges) * thread.memory_factor

@@ -112,7 +112,7 @@ def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[Re
 def _single_accesses(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
     """All ways to have blocks, with a single access an iteration."""
     blocks = [b for n in BLOCKS if n <= device.max_threads_per_block for b in _blocks(space, n)]
-    blocks = [b for b in blocks if _has_room(space, *b, device)]
+    blocks = [b for b in blocks if _fits_in_shared_memory(space, *b, device)]
     for along, beside, outer in blocks or (_smallest(space, device),):
         for sharing, grid_along, cluster in _blocks_per_reduction_choices(space, device, along, beside, outer):
             yield ReductionMapping(along, beside, outer, sharing, 1, False, grid_along, cluster)
@@ -127,7 +127,7 @@ def _with_unrolls(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo
             yield ReductionMapping(*blocks, unroll, unroll_outer, *shared, resident)
 
 
-def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device: DeviceInfo) -> bool:
+def _fits_in_shared_memory(space: ReductionSpace, along: int, beside: int, outer: int, device: DeviceInfo) -> bool:
     """Whether what the threads of a block join fits in its shared memory."""
     width = 1 if space.inner else space.vector
     return scratch_bytes(space.joined, beside, along * max(1, outer), width) <= device.shared_per_block_optin
@@ -136,7 +136,7 @@ def _has_room(space: ReductionSpace, along: int, beside: int, outer: int, device
 def _smallest(space: ReductionSpace, device: DeviceInfo) -> tuple[int, int, int]:
     """The block of a warp or less for segments of hundreds of results, of which few threads have room for theirs."""
     along, outer = min(WARP, power_of_two(space.accesses_per_run)), 1 if space.has_runs else 0
-    while along > 1 and not _has_room(space, along, 1, outer, device):
+    while along > 1 and not _fits_in_shared_memory(space, along, 1, outer, device):
         along //= 2
     return along, 1, outer
 

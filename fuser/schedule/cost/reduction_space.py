@@ -268,7 +268,7 @@ def power_of_two(value: int) -> int:
 def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, accesses: RowAccesses) -> bool:
     """Whether a read along the fastest dim is displaced from what vectors are read of."""
     return any(
-        r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.followed_dims)
+        r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.loop_dims)
         for r in input_reads(segment)
     )
 
@@ -347,7 +347,7 @@ def _kept_of_reads(segment: Fusion, graph: IterationGraph) -> frozenset[Group]:
     reads = input_reads(segment)
     if any(d is None for r in reads for d in r.dims):
         return frozenset(graph.group(d) for t in segment.tensors for d in t.logical)
-    return frozenset(graph.group(d) for r in reads for d in r.followed_dims if not d.is_broadcast)
+    return frozenset(graph.group(d) for r in reads for d in r.loop_dims if not d.is_broadcast)
 
 
 @memoized

@@ -173,7 +173,7 @@ class RowCosts:
         # The first blocks wait for weights until device memory answers, and not a cache.
         self.start = self.dram - device.latencies.l2_ns / 1e3 if row.late_bytes else 0.0
         # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.
-        self.by_element = row.out_of_phase * (row.vector - 1)
+        self.by_element = row.differently_misaligned * (row.vector - 1)
         self._lines: dict[int, float] = {}
 
     def work_of(self, m: RowMapping) -> Work:

@@ -30,7 +30,7 @@ class RowSpace:
     kept             bytes of an element on chip: kept[one_pass]
     data_pass_count  of the row; `passes`: ways to take its statistics or sums of exponentials
     operations, row_operations   instructions of an element and of a row, as `instruction_cache` counts them
-    out_of_phase     of the inputs, those that begin elsewhere than the vectors
+    differently_misaligned     of the inputs, those that begin elsewhere than the vectors
     late_bytes       bytes of an element that data passes behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; accesses are misaligned
     """
@@ -56,7 +56,7 @@ class RowSpace:
     is_misaligned: bool
     has_late_input: bool = False
     late_bytes: int = 0
-    out_of_phase: int = 0
+    differently_misaligned: int = 0
 
     @property
     def max_rows_per_block(self) -> int:
@@ -109,11 +109,11 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         not isinstance(found.accesses.access, Aligned),
         persistent_buffer_size(segment, one_pass=False).has_late_input,
         persistent_buffer_size(segment, one_pass=False).late_bytes,
-        _out_of_phase(found),
+        _count_differently_misaligned(found),
     )
 
 
-def _out_of_phase(found: Rows) -> int:
+def _count_differently_misaligned(found: Rows) -> int:
     accesses = found.accesses
     if isinstance(accesses.access, Aligned):
         return 0

@@ -185,7 +185,7 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
         return count * itemsize * (burst_overhead(run) if run > itemsize else 1.0)
 
     for r in input_reads(segment):
-        if not r.tensor.is_cpu and space.is_full(r.dims):
+        if not r.tensor.is_cpu and space.has_reduced_and_kept_dims(r.dims):
             described = inputs.tensors[r.tensor.name]
             order = sorted(range(len(r.dims)), key=lambda d: described.strides[d])
             found = [d for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
@@ -194,7 +194,7 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
             widest = max(widest, r.tensor.dtype.itemsize)
             moved += moved_by(count, r.tensor.dtype.itemsize, map(graph.group, found))
     for t in segment.output_tensors:
-        if t not in segment.input_tensors and space.is_full(t.visible):
+        if t not in segment.input_tensors and space.has_reduced_and_kept_dims(t.visible):
             found = [d for k in reversed(memory_order(t.stride_order)) if not (d := t.visible[k]).is_broadcast]
             count = math.prod(size.get(graph.group(d), 1) for d in found)
             written += count * t.dtype.itemsize

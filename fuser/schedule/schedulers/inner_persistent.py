@@ -197,7 +197,7 @@ def _mappings_for_any_row_count(query: _MappingQuery, device: DeviceInfo) -> lis
     costs, model = RowCosts(query.row, device), TimeModel(device)
     for m in mappings:
         work = costs.work_of(m)
-        first, other = model.least_by_blocks(work, begin_again=m.groups > 0)
+        first, other = model.lower_bound_by_blocks(work, begin_again=m.groups > 0)
         of_row = m.sharing / m.rows
         found.append(_RowCountMapping(m, work, first.start, first.each * of_row, other.start, other.each * of_row))
     return found

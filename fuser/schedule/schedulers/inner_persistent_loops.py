@@ -8,7 +8,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import recompute_cheap_values, row_reductions
 from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.rows import contiguous_runs
-from fuser.schedule.cost.persistent_buffer_size import inputs_first_read_after_reduction, set_two_pass
+from fuser.schedule.cost.persistent_buffer_size import inputs_first_read_after_reduction, use_two_pass_statistics
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
 from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
@@ -27,7 +27,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     builder = ScheduleBuilder(segment)
     for tensor, dim, low, high in params.extent_ranges:
         builder.require_extent_range(tensor, dim, low, high)
-    set_two_pass(builder, one_pass=params.one_pass)
+    use_two_pass_statistics(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
     late = inputs_first_read_after_reduction(builder, copies) if params.load_all_first else ()
     placed = copy_rows_to_shared(builder, copies, params)

@@ -266,9 +266,9 @@ def _column_space(
     space = reduced_space(segment, inputs)
     if space.length < 1 or space.kept < 1:
         return Refused("there is no element")
-    full = (r for r in input_reads(segment) if not r.tensor.is_cpu and space.is_full(r.followed_dims))
+    full = (r for r in input_reads(segment) if not r.tensor.is_cpu and space.has_reduced_and_kept_dims(r.loop_dims))
     read = [r.tensor.dtype.itemsize for r in full]
-    written = [t.dtype.itemsize for t in segment.output_tensors if space.is_full(t.visible)]
+    written = [t.dtype.itemsize for t in segment.output_tensors if space.has_reduced_and_kept_dims(t.visible)]
     if not read:
         return Refused("no input has rows")
     return ColumnSpace(

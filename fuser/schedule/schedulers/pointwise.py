@@ -21,7 +21,7 @@ from fuser.schedule.analysis.reference import (
     find_uncovered_tensor,
     resolving_graph,
 )
-from fuser.schedule.analysis.windows import require_unclamped
+from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
@@ -138,7 +138,7 @@ class PointwiseScheduler:
             vectorize_tile(builder, copies, params, first)
         else:
             vectorize_by(builder, copies, dict(params.vector_widths), params.access)
-        require_unclamped(builder)
+        require_slices_in_bounds(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         if params.sequential:

@@ -39,7 +39,7 @@ from fuser.schedule.analysis.data_passes import (
     row_reductions,
 )
 from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.cost.persistent_buffer_size import set_two_pass
+from fuser.schedule.cost.persistent_buffer_size import use_two_pass_statistics
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
@@ -53,7 +53,7 @@ def schedule_reduction(
     """
     builder = ScheduleBuilder(segment)
     if in_registers:
-        set_two_pass(builder)
+        use_two_pass_statistics(builder)
     graph = builder.graph()
     results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
     name = max(results, key=lambda t: concrete_dims(graph, t)).name

@@ -41,7 +41,7 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import concrete_dims
-from fuser.schedule.analysis.windows import require_unclamped
+from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import MIN_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
@@ -112,7 +112,7 @@ class ThreadReductionScheduler:
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         first = len(types) + (loops.unroll > 1)
         vectorize_tile(builder, copies, loops, first)
-        require_unclamped(builder)
+        require_slices_in_bounds(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         limits = [(n, builder.common_loops(n, name, len(types))) for n in loads]

@@ -20,7 +20,7 @@ from fuser.ir.fusion.fusion import Fusion, tensor_inputs
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.layout import ACCESS_BYTES
-from fuser.schedule.analysis.windows import require_unclamped
+from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.params import Peeled, TransposeParams
 from fuser.schedule.schedulers.pointwise import reference_output
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
@@ -77,7 +77,7 @@ def schedule_transpose(segment: Fusion, params: TransposeParams) -> ScheduleBuil
             # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
             depth = blocks if name in early and is_apart else blocks + 1
             limits.append((name, builder.common_loops(name, first_n, depth)))
-    require_unclamped(builder)
+    require_slices_in_bounds(builder)
     builder.inline_most(limits=limits)
     return builder
 

@@ -68,7 +68,7 @@ class SizeRefusal:
     tensors: frozenset[str]
     divisor: int | None = None
 
-    def concerns(self, made: Set[str]) -> bool:
+    def excludes(self, made: Set[str]) -> bool:
         """Whether the scheduler is skipped for a segment that computes these tensors."""
         common = len(self.tensors & made)
         return common > 0 if self.divisor is None else self.divisor * common > len(self.tensors)
@@ -142,7 +142,7 @@ def schedulers_to_skip(fusion: Fusion, size_refusals: Collection[SizeRefusal]) -
     if not size_refusals:
         return frozenset()
     made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)}
-    return frozenset(r.scheduler for r in size_refusals if r.concerns(made))
+    return frozenset(r.scheduler for r in size_refusals if r.excludes(made))
 
 
 @memoized

@@ -133,9 +133,9 @@ def test_no_launch_takes_less_than_the_least_times(work: Work, device: DeviceInf
         return
     work = work._replace(epilogue_us=ending, start=start)
     time = total_time(work, device)
-    for bound in TimeModel(device).least_by_blocks(work._replace(blocks=7)):
+    for bound in TimeModel(device).lower_bound_by_blocks(work._replace(blocks=7)):
         assert bound.start + bound.each * work.blocks <= time
-    for bound in TimeModel(device).least_by_blocks(work._replace(blocks=7, iterations=3), begin_again=True):
+    for bound in TimeModel(device).lower_bound_by_blocks(work._replace(blocks=7, iterations=3), begin_again=True):
         assert bound.start + bound.each * work.blocks * work.iterations <= time
 
 
@@ -145,5 +145,5 @@ def test_of_many_blocks_the_least_times_are_not_far_from_the_time(work: Work, de
     if work.cluster > 1 and not device.clusters(work.cluster):
         return
     many = work._replace(blocks=1 << 30)
-    least = max(bound.start + bound.each * many.blocks for bound in TimeModel(device).least_by_blocks(work))
+    least = max(bound.start + bound.each * many.blocks for bound in TimeModel(device).lower_bound_by_blocks(work))
     assert least > 0.8 * total_time(many, device)

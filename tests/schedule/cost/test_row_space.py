@@ -30,16 +30,16 @@ def space_of(length: int, *, elements_before: int = 0) -> RowSpace:
 
 @pytest.mark.parametrize("length", [4096, 4099])
 def test_inputs_that_begin_with_the_vectors_are_in_phase(length: int) -> None:
-    assert space_of(length).out_of_phase == 0
+    assert space_of(length).differently_misaligned == 0
 
 
 def test_an_input_that_begins_elsewhere_is_out_of_phase() -> None:
-    assert space_of(4099, elements_before=1).out_of_phase == 1
+    assert space_of(4099, elements_before=1).differently_misaligned == 1
 
 
 def test_reads_by_element_cost_rows_in_registers_only() -> None:
     row = space_of(4099, elements_before=1)
-    in_phase = replace(row, out_of_phase=0)
+    in_phase = replace(row, differently_misaligned=0)
     mappings = list(independent_block_mappings(row, H200, may_use_shared=True))
     assert {m.in_shared for m in mappings} == {False, True}
     for m in mappings:

@@ -265,7 +265,7 @@ def test_doubles_of_another_phase_are_copied_one_by_one(
 def test_rows_that_happen_to_be_in_phase_are_copied_whole(
     columns: int, padding: int, offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether they are is asked of each row: pitches that differ by a whole number of accesses, all rows, others some."""
+    """Whether they are is asked of each row: strides that differ by a whole number of accesses, all rows, others some."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     propose_only(monkeypatch, in_shared(32, 2))
     (x,) = arrays_for(padded_softmax, D.Float, 9, columns)
