@@ -18,7 +18,7 @@ help:  ## list these commands
 
 demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
 	$(RUN) -m fuser demo $(ARGS)
-	@echo 'next: `make test` runs the tests that need no GPU, some twelve minutes on two cores'
+	@echo 'next: `make test` runs the tests that need no GPU, some six minutes on two cores'
 
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
