@@ -10,7 +10,7 @@ has their priority order.
     reduction.py               a block has some rows or columns, and reads them once per data pass; reduction_loops.py
                                builds its schedule
     thread_reduction.py        small reductions: a thread reduces all elements of its results
-    chained_reduction.py       reductions of the results of row reductions
+    chained_reduction.py       reductions of the results of reductions of rows or columns
     scan.py                    scans along one dim
     inner_persistent.py        normalisations along the fastest dim; inner_persistent_loops.py builds their schedule
     outer_persistent.py        normalisations along slower dims

@@ -1,4 +1,4 @@
-"""Reductions of the results of row reductions: the mean of the losses of rows, the norm of column norms.
+"""Reductions of the results of reductions of rows or columns: the mean of the losses of rows, the norm of column norms.
 
 The loops are those that the reduction or a persistent scheduler makes for the rows alone (`head`). The chained reductions use
 the same loops over rows, so that every block accumulates the values of its own rows, in order. Each block stores its partial

@@ -39,7 +39,7 @@ def reference_output(segment: Fusion) -> Tensor | None:
 
 
 class PointwiseScheduler:
-    """Accepts segments without reductions whose largest output has every dim."""
+    """Accepts segments without reductions and scans whose largest output has every dim, and whose outputs all have its dims."""
 
     type = SchedulerType.pointwise
     params: ParamsClass = PointwiseParams
