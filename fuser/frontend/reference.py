@@ -8,7 +8,7 @@ that what remains of an error is the kernel's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
@@ -248,19 +248,19 @@ class _State:
         array = self.tensors[expr.input.name]
         fill = 0 if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
         shape = tuple(self.binding.extent(d.extent) for d in expr.output.produced)
-        result = self._windowed(array, dict(enumerate(expr.windows)), shape, fill)
+        result = np.full(shape, fill, expr.output.dtype.numpy)
+        array, targets = self._shown(array, dict(enumerate(expr.windows)))
+        result[targets] = array
         return result.reshape(self.shape(expr.output))
 
-    def _windowed(self, array: Array, windows: Mapping[int, Window], shape: Sequence[int], fill: Any) -> Array:
-        """The elements in the windows of some dims, `fill` around them. `shape`: of the result, whole along other dims."""
+    def _shown(self, array: Array, windows: Mapping[int, Window]) -> tuple[Array, tuple[slice, ...]]:
+        """The elements in windows along some dims, and where they stand in a result that is whole along the others."""
         targets = [slice(None)] * array.ndim
         for d, w in windows.items():
             positions, places = self._places(w)
             targets[d] = slice(positions.start, positions.stop)
             array = np.take(array, places, axis=d)
-        result = np.full(shape, fill, array.dtype)
-        result[tuple(targets)] = array
-        return result
+        return array, tuple(targets)
 
     def _places(self, window: Window) -> tuple[range, Array]:
         """Indices of the result that lie in a window, and where their elements are found."""
@@ -282,15 +282,13 @@ class _State:
 
     def _gather(self, expr: Gather) -> Array:
         array, index = self.tensors[expr.input.name], self.tensors[expr.index.name]
-        windows = {d: w for d, w in enumerate(expr.windows) if d != expr.dim}
-        sizes = list(array.shape)
-        for d, w in windows.items():
-            sizes[d] = len(self._places(w)[0])
-        fill = None if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
-        if fill is not None:
+        array, targets = self._shown(array, {d: w for d, w in enumerate(expr.windows) if d != expr.dim})
+        if expr.fill is not None:
             pairs = enumerate(position_pairs(expr, expr.input, expr.output))
-            sizes = [self.binding.extent(b.extent) if d in windows else sizes[d] for d, (_, b) in pairs]
-        array = self._windowed(array, windows, sizes, fill or 0)
+            shape = [array.shape[d] if d == expr.dim else self.binding.extent(b.extent) for d, (_, b) in pairs]
+            fill = rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
+            shown, array = array, np.full(shape, fill, array.dtype)
+            array[targets] = shown
         if expr.kind is GatherKind.index_select:
             return np.take(array, index if index.ndim else index.reshape(1), axis=expr.dim)
         shape = self.shape(expr.output)

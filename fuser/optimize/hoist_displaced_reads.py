@@ -8,7 +8,8 @@ After:  t3 = index_select(slice(t0, [:, 8:16]), t1, 0)                    one re
 
 A displaced read of a computed tensor needs elements that other threads compute; one of an input does not. Elementwise ops,
 views and concatenations commute with it: what they compute is computed again, only where it is needed. A slice of a lookup
-looks up a slice, at a part of the index. What is left on a computed tensor (a reduction, a reshape) ends a segment.
+looks up a slice, at a part of the index; a pad of whole rows that are looked up is a Gather with a fill. What
+is left on a computed tensor (a reduction, a reshape) ends a segment.
 
 Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside, unless the ops compute what
 fills from what fills (a cast, a product with 0): then the reads fill. The parts of a Cat need none.
@@ -440,8 +441,8 @@ class _Hoist:
             extents = tuple(d.extent for d in expr.output.visible)
             windows = (replace(w, begin=ZERO, end=e) for w, e in zip(frame.windows, extents, strict=True))
             frame = Frame(tuple(windows), extents)
-        place = frame.windows, frame.extents, made.fill
-        return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, *place))
+        windows, extents = frame.windows, frame.extents
+        return self._made(self.builder.gather(expr.kind, made.input, index, expr.dim, windows, extents, made.fill))
 
     def _start_of(self, expr: Resize, dim: int, index: Tensor) -> Scalar | None:
         """Where a slice starts along a dim, as a number of the type of an index; None where that is not known."""

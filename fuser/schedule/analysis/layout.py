@@ -67,15 +67,16 @@ class Argument:
         return self.strides.get(group, 0) or self.lookups.get(group, 0)
 
 
-def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
-    """Reads of inputs, then outputs. An output written in place has the layout of its input."""
-    found: list[Argument] | None = inputs.answers.get(graph)
+def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> tuple[Argument, ...]:
+    """Reads of inputs, then outputs. An output written in place has the layout of its input. Found once for some inputs."""
+    key = Argument, segment, graph
+    found: tuple[Argument, ...] | None = inputs.answers.get(key)
     if found is None:
         evaluate = inputs.evaluate
-        found = inputs.answers[graph] = [
+        found = inputs.answers[key] = tuple(
             a.argument(_output_argument(a.tensor, evaluate) if a.source is None else inputs.tensors[a.source], evaluate)
             for a in _accessed(segment, graph)
-        ]
+        )
     return found
 
 

@@ -50,7 +50,7 @@ class ReducedSpace:
 
 def reduced_space(segment: Fusion, inputs: SegmentInputs) -> ReducedSpace:
     """That of a segment for some inputs, of which it is found once."""
-    key = ReducedSpace, resolving_graph(segment)
+    key = ReducedSpace, segment
     found: ReducedSpace | None = inputs.answers.get(key)
     if found is None:
         found = inputs.answers[key] = ReducedSpace(segment, inputs)
