@@ -39,7 +39,7 @@ from fuser.schedule.cost.inner_outer_mappings import (
     inner_outer_mappings,
 )
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, ranked
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, MappingSearch
 from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
 from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
 from fuser.schedule.transforms.shared_rows import unrolled
@@ -164,21 +164,6 @@ def max_relevant_row_count(space: InnerOuterSpace, device: DeviceInfo) -> int:
     return 1 << (MANY_ITERATIONS * of_trip).bit_length()
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[Timed[InnerOuterMapping], ...]:
-    """All mappings, first the one to propose: of those that take about as long one of wide accesses."""
-    mappings = inner_outer_mappings(space, device)
-    times = ((total_time(inner_outer_work_of(space, m, device), device), m) for m in mappings)
-    return ranked(times, lambda timed: (-timed[1].vector, *timed), device)
-
-
-@searched
-def nth_ranked_mapping(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> Timed[InnerOuterMapping] | None:
-    """That of `ranked_inner_outer` with so many before it; None behind the last."""
-    found = ranked_inner_outer(space, device)
-    return found[rank] if rank < len(found) else None
-
-
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
@@ -188,13 +173,11 @@ def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
 
 def inner_outer_reasons(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[str]:
     """What the fastest mappings should take, and two kernels."""
-    yield f"about {space.rows} rows of {space.length} elements, in accesses of {space.vector} at most"
-    found = ranked_inner_outer(space, device)
-    yield from explained(found, _words, lambda m: inner_outer_work_of(space, m, device), device)
+    yield from INNER_OUTER.reasons(space, device)
     yield f"two kernels: {estimate(two_kernel_work(space, device), device)}"
 
 
-def _words(m: InnerOuterMapping) -> str:
+def _words(_: InnerOuterSpace, m: InnerOuterMapping) -> str:
     """A mapping in words."""
     place = "shared memory" if m.in_shared else f"about {m.registers} registers"
     shared = {
@@ -206,3 +189,13 @@ def _words(m: InnerOuterMapping) -> str:
     at_once = f", {m.rows} of a thread at once" if m.rows > 1 else ""
     ahead = ", the next ones ahead" if m.loads_next else ""
     return f"{m.threads} threads of {m.batch} accesses of {m.vector} in {place}, {share}{beside}{at_once}{ahead}"
+
+
+INNER_OUTER = MappingSearch(
+    mappings=inner_outer_mappings,
+    work_of=inner_outer_work_of,
+    # Of those that take about as long one of wide accesses.
+    preference=lambda _, timed, __: (-timed[1].vector, *timed),
+    heading=lambda s: (f"about {s.rows} rows of {s.length} elements, in accesses of {s.vector} at most",),
+    words=_words,
+)

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.accesses_per_thread import even_unroll
 from fuser.schedule.cost.code_costs import (
     ACCESS,
@@ -33,15 +31,8 @@ from fuser.schedule.cost.code_costs import (
     WARP_JOINS,
     WHOLE_ROW,
 )
-from fuser.schedule.cost.estimate import TimeModel, Work, total_time
-from fuser.schedule.cost.mapping_search import (
-    MAX_REMEMBERED,
-    Timed,
-    explained,
-    preferred,
-    ranked,
-    times_within_bounds,
-)
+from fuser.schedule.cost.estimate import TimeModel, Work
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed, times_within_bounds
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers
 from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
@@ -145,10 +136,8 @@ BUSY = 0.9
 """Of the SMs, how many have a block where none should be idle."""
 
 
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def best_reduction(space: ReductionSpace, device: DeviceInfo) -> Timed[ReductionMapping]:
-    """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
+def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[ReductionMapping]]:
+    """Times of mappings, without asking for those of mappings that surely take longer than others."""
     singles = list(_single_accesses(space, device))
     resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
     found = [(_block_work(space, m, device), m) for m in singles]
@@ -160,30 +149,13 @@ def best_reduction(space: ReductionSpace, device: DeviceInfo) -> Timed[Reduction
         for m in _with_unrolls(space, single, device):
             yield model.total(_work_of(space, of, m, m.resident, device)), m
 
-    best = preferred(times_within_bounds(bounds, times_of, device), partial(_preference, space, device), device)
-    assert best is not None
-    return best
+    return times_within_bounds(bounds, times_of, device)
 
 
-def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[Timed[ReductionMapping], ...]:
-    """All mappings, first the one to propose."""
-    mappings = reduction_mappings(space, device)
-    times = ((total_time(reduction_work_of(space, m, device), device), m) for m in mappings)
-    return ranked(times, partial(_preference, space, device), device)
-
-
-def _preference(space: ReductionSpace, device: DeviceInfo, timed: Timed[ReductionMapping]) -> tuple[object, ...]:
+def _preference(space: ReductionSpace, timed: Timed[ReductionMapping], device: DeviceInfo) -> tuple[object, ...]:
     """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
     _, m = timed
     return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
-
-
-def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed."""
-    yield f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
-    yield from explained(
-        ranked_reductions(space, device), _words, lambda m: reduction_work_of(space, m, device), device
-    )
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
@@ -191,7 +163,7 @@ def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
     return ceil_div(space.output_accesses, m.across) * m.sharing
 
 
-def _words(m: ReductionMapping) -> str:
+def _words(_: ReductionSpace, m: ReductionMapping) -> str:
     """A mapping in words."""
     words = [f"{m.along} threads along what is reduced with {m.unroll} accesses an iteration"]
     words += [f"{m.outer} along its runs"] if m.outer > 1 else []
@@ -396,3 +368,13 @@ def _least_time(
     single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
     return model.least(single, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))
+
+
+REDUCTIONS = MappingSearch(
+    mappings=reduction_mappings,
+    work_of=reduction_work_of,
+    preference=_preference,
+    heading=lambda s: (f"{s.kept} results of {s.reduced} elements, in accesses of {s.vector}",),
+    words=_words,
+    likely=_likely_times,
+)

@@ -43,8 +43,8 @@ from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
-from fuser.schedule.cost.reduction_mappings import best_reduction
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, best_mapping
+from fuser.schedule.cost.reduction_mappings import REDUCTIONS
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
 from fuser.schedule.cost.row_space import RowSpace, row_space
@@ -143,7 +143,7 @@ def compare_times(
     else:
         rows = find_rows(segment, inputs)
         assert not isinstance(rows, Refused)
-        row = row_space(segment, rows)
+        row = row_space(segment, rows, device)
         one = _kept_rows_time(row, row_mapping_of(row, params, device), parts.spread, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
@@ -236,4 +236,6 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
         bytes_per_step=parts.vector * size,
         statistics=True,
     )
-    return best_reduction(columns, device)[0] - device.launch
+    best = best_mapping(REDUCTIONS, columns, device)
+    assert best is not None
+    return best[0] - device.launch

@@ -31,11 +31,12 @@ from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER, SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, kept_sizes, sum_registers
 from fuser.schedule.cost.inner_outer_work import (
+    INNER_OUTER,
     inner_outer_reasons,
     max_relevant_row_count,
-    nth_ranked_mapping,
     two_kernels_time,
 )
+from fuser.schedule.cost.mapping_search import nth_mapping
 from fuser.schedule.params import (
     ColumnsOverGrid,
     InnerOuterParams,
@@ -104,7 +105,7 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
     if can_split_rows_and_columns(segment) and device.launches_early:
         two_kernels_us = two_kernels_time(space, device)
     for rank in count():
-        ranked = nth_ranked_mapping(space, rank, device)
+        ranked = nth_mapping(INNER_OUTER, space, rank, device)
         if ranked is None:
             break
         time, m = ranked

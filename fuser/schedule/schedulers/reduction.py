@@ -16,12 +16,8 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
-from fuser.schedule.cost.reduction_mappings import (
-    ReductionMapping,
-    best_reduction,
-    ranked_reductions,
-    reduction_reasons,
-)
+from fuser.schedule.cost.mapping_search import best_mapping
+from fuser.schedule.cost.reduction_mappings import REDUCTIONS, ReductionMapping
 from fuser.schedule.cost.reduction_space import SizedReduction, find_reduction
 from fuser.schedule.params import Params, ParamsClass, ReductionParams
 from fuser.schedule.reasons import Reasons
@@ -79,7 +75,7 @@ class ReductionScheduler:
         found = find_reduction(segment, inputs, device)
         proposed = _proposed(found, device)
         yield proposed
-        for _, m in ranked_reductions(found.space, device)[1:]:
+        for _, m in REDUCTIONS.ranked(found.space, device)[1:]:
             made = _params(found, m, device, ())
             yield replace(made, reasons=(f"unlike the proposal: {difference(proposed, made)}",))
 
@@ -90,8 +86,9 @@ class ReductionScheduler:
 
 
 def _proposed(found: SizedReduction, device: DeviceInfo) -> ReductionParams:
-    _, m = best_reduction(found.space, device)
-    return _params(found, m, device, Reasons(lambda: reduction_reasons(as_told(found.space), device)))
+    best = best_mapping(REDUCTIONS, found.space, device)
+    assert best is not None
+    return _params(found, best[1], device, Reasons(lambda: REDUCTIONS.reasons(as_told(found.space), device)))
 
 
 def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:

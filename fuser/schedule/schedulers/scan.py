@@ -42,8 +42,9 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
+from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.reduction_space import round_to_significant_bits
-from fuser.schedule.cost.scan_mappings import ScanMapping, ScanSpace, best_scan, ranked_scans, scan_reasons
+from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
@@ -145,10 +146,11 @@ class ScanScheduler:
     def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
         """All params, first the one to propose, then the fastest."""
         found = _sized_scan(segment, inputs, device)
-        _, best, way = min(((*best_scan(way[1], device), way) for way in found.candidates), key=operator.itemgetter(0))
-        reasons = Reasons(lambda: scan_reasons(as_told(way[1]), device))
+        ways = ((best_mapping(SCANS, way[1], device), way) for way in found.candidates)
+        _, best, way = min(((*best, way) for best, way in ways if best is not None), key=operator.itemgetter(0))
+        reasons = Reasons(lambda: SCANS.reasons(as_told(way[1]), device))
         yield _params(segment, inputs, found, way, best, reasons)
-        for _, m in ranked_scans(way[1], device)[1:]:
+        for _, m in SCANS.ranked(way[1], device)[1:]:
             yield _params(segment, inputs, found, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:

@@ -23,15 +23,13 @@ from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, best_mapping
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
+    TRANSPOSES,
     TransposeMapping,
     TransposeProblem,
-    best_transpose,
-    ranked_transposes,
-    transpose_reasons,
 )
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, TransposeParams
 from fuser.schedule.reasons import Reasons
@@ -96,7 +94,7 @@ class TransposeScheduler:
             return
         yield proposed
         for plan in plans:
-            for _, m in ranked_transposes(plan.work, device)[:MAX_EXPLAINED]:
+            for _, m in TRANSPOSES.ranked(plan.work, device)[:MAX_EXPLAINED]:
                 found = plan.params(m, device)
                 if found != proposed:
                     yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
@@ -167,7 +165,7 @@ class TransposePlan:
             grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
             block_order=block_order,
             access=self.access,
-            reasons=Reasons(lambda: (lying, *transpose_reasons(as_told(self.work), device))),
+            reasons=Reasons(lambda: (lying, *TRANSPOSES.reasons(as_told(self.work), device))),
         )
 
 
@@ -237,7 +235,7 @@ def _best_of_each(
 ) -> Iterator[tuple[float, TransposePlan, TransposeMapping]]:
     """The first mapping of each plan, and its microseconds."""
     for plan in plans:
-        best = best_transpose(plan.work, device)
+        best = best_mapping(TRANSPOSES, plan.work, device)
         if best is not None:
             time, m = best
             yield time, plan, m
