@@ -11,7 +11,7 @@ loop over all of them (a grid-stride loop), which bounds the number of partial r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -44,13 +44,12 @@ from fuser.schedule.params import (
     ReductionParams,
 )
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
 from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.tuning_candidates import with_neighbours
 
 MAX_BLOCKS = 8192
 """Blocks whose results the last one combines: 32 for each of 256 threads, half of which are loaded at once."""
@@ -64,7 +63,7 @@ LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
 
-class ChainedReductionScheduler:
+class ChainedReductionScheduler(Scheduler):
     """Accepts reductions of rows, and of what those leave over all rows; proposes where blocks have rows of their own."""
 
     type = SchedulerType.chained_reduction
@@ -135,10 +134,6 @@ class ChainedReductionScheduler:
             bounds = _row_count_ranges(space.graph, segment, space.sizes.keys() - space.reduced, most * rows_per_block)
         words = f"{reason}: the last one joins what all of them have"
         return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
-
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -13,7 +13,7 @@ other ways (`inner_outer_columns_over_grid`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -46,13 +46,12 @@ from fuser.schedule.params import (
     RowsOverGrid,
 )
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_columns_over_grid import ColumnsOverGridSchedule
 from fuser.schedule.schedulers.inner_outer_rows_over_grid import RowsOverGridSchedule
-from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
-class InnerOuterPersistentScheduler:
+class InnerOuterPersistentScheduler(Scheduler):
     """Accepts segments that reduce some dims of an iteration space and, apart from that, all its others."""
 
     type = SchedulerType.inner_outer_persistent
@@ -83,9 +82,11 @@ class InnerOuterPersistentScheduler:
         """See Scheduler."""
         return next(_proposals(segment, inputs, device))
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
-        return with_difference_reasons(p for p in _proposals(segment, inputs, device) if not isinstance(p, Refused))
+        return _proposals(segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -15,7 +15,7 @@ copied asynchronously, and each data pass reads them again (`transforms/shared_r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
@@ -32,12 +32,11 @@ from fuser.schedule.cost.row_search import ROWS
 from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.params import Aligned, BlockGroups, InnerPersistentParams, Params, ParamsClass
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
-from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
-class InnerPersistentScheduler:
+class InnerPersistentScheduler(Scheduler):
     """Accepts segments whose full-size data is needed by more than one data pass; proposes for rows that fit on chip."""
 
     type = SchedulerType.inner_persistent
@@ -64,14 +63,16 @@ class InnerPersistentScheduler:
         """The same without groups of the grid: a row in a block or a cluster."""
         return _proposed(segment, inputs, device, may_use_block_groups=False)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
         found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
         if isinstance(found, Refused):
-            return ()
+            return
         row = row_space(segment, found, device)
-        made = (_params(segment, found, row, m, inputs, device) for _, m in ROWS.ranked(row, device))
-        return with_difference_reasons(p for p in made if not isinstance(p, Refused))
+        for _, m in ROWS.ranked(row, device):
+            yield _params(segment, found, row, m, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -15,7 +15,7 @@ are kept in shared memory, as many as fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -39,10 +39,9 @@ from fuser.schedule.cost.outer_persistent_mappings import (
 from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
 from fuser.schedule.cost.scratch_budget import partial_result_bytes, scratch_bytes, threads_with_partials
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.tuning_candidates import with_neighbours
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -94,7 +93,7 @@ class GridOuterShape:
     kept: int = 0
 
 
-class OuterPersistentScheduler:
+class OuterPersistentScheduler(Scheduler):
     """Accepts what the reduction scheduler does, with several data passes; proposes where the fastest dim is kept."""
 
     type = SchedulerType.outer_persistent
@@ -119,10 +118,6 @@ class OuterPersistentScheduler:
             return Refused("the fastest dim is reduced")
         found = propose_columns(segment, loops, inputs, device)
         return found[0] if isinstance(found, tuple) else found
-
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor
@@ -25,10 +24,10 @@ from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 
 
 def reference_output(segment: Fusion) -> Tensor | None:
@@ -38,7 +37,7 @@ def reference_output(segment: Fusion) -> Tensor | None:
     return max(computed, key=lambda t: (concrete_dims(graph, t), len(t.logical)), default=None)
 
 
-class PointwiseScheduler:
+class PointwiseScheduler(Scheduler):
     """Accepts segments without reductions and scans whose largest output has every dim, and whose outputs all have its dims."""
 
     type = SchedulerType.pointwise
@@ -78,23 +77,22 @@ class PointwiseScheduler:
         tiled = None if plain.is_empty else _params_with_inner_tile(plain, groups, order)
         return plain.params(order) if tiled is None else tiled
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
-        proposed = self.propose(segment, inputs, device)
-        yield proposed
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return
+        assert isinstance(proposed, PointwiseParams)
         if not proposed.tile_dims and not proposed.whole_inputs:
-            for found in plain.ranked_params(order):
-                if found != proposed:
-                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
+            yield from plain.ranked_params(order)
         else:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
             for vector in (proposed.vector // 2, proposed.vector * 2):
                 tiled = _params_with_inner_tile(plain, groups, order, vector) if vector else None
                 if tiled is not None:
-                    yield replace(tiled, reasons=(f"unlike the proposal: {difference(proposed, tiled)}",))
+                    yield tiled
         for found in neighbours(proposed, device):
             assert isinstance(found, PointwiseParams)
             if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.extent_multiples):

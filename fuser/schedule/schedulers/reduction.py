@@ -7,8 +7,7 @@ kept between data passes and rows may have any length (the loops: reduction_loop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
@@ -21,10 +20,9 @@ from fuser.schedule.cost.reduction_mappings import REDUCTIONS, ReductionMapping
 from fuser.schedule.cost.reduction_space import SizedReduction, find_reduction
 from fuser.schedule.params import Params, ParamsClass, ReductionParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
 from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faster
-from fuser.schedule.tuning_candidates import difference
 
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
 _CACHE_DIVISOR = 4
@@ -49,7 +47,7 @@ def _evicts_first(found: SizedReduction, m: ReductionMapping, device: DeviceInfo
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _CACHE_DIVISOR)
 
 
-class ReductionScheduler:
+class ReductionScheduler(Scheduler):
     """Accepts segments whose reductions run over the same dims of one iteration space."""
 
     type = SchedulerType.reduction
@@ -70,14 +68,14 @@ class ReductionScheduler:
         """What is proposed where threads share a reduction."""
         return _proposed(find_reduction(segment, inputs, device), device)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
         found = find_reduction(segment, inputs, device)
-        proposed = _proposed(found, device)
-        yield proposed
+        yield _proposed(found, device)
         for _, m in REDUCTIONS.ranked(found.space, device)[1:]:
-            made = _params(found, m, device, ())
-            yield replace(made, reasons=(f"unlike the proposal: {difference(proposed, made)}",))
+            yield _params(found, m, device, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

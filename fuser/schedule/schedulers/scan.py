@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
@@ -47,7 +46,7 @@ from fuser.schedule.cost.reduction_space import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 _ACCESS_BYTES = 16
@@ -104,7 +103,7 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     return operations, max(live)
 
 
-class ScanScheduler:
+class ScanScheduler(Scheduler):
     """Accepts segments whose scans run along the same dim of one iteration space, the largest there is."""
 
     type = SchedulerType.scan
@@ -137,20 +136,18 @@ class ScanScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        return next(self.mappings(segment, inputs, device))
-
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return islice(self.mappings(segment, inputs, device), _MAX_CANDIDATES)
-
-    def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
-        """All params, first the one to propose, then the fastest."""
         found = _sized_scan(segment, inputs, device)
-        ways = ((best_mapping(SCANS, way[1], device), way) for way in found.candidates)
-        _, best, way = min(((*best, way) for best, way in ways if best is not None), key=operator.itemgetter(0))
+        best, way = _best_way(found, device)
         reasons = Reasons(lambda: SCANS.reasons(as_told(way[1]), device))
-        yield _params(segment, inputs, found, way, best, reasons)
-        for _, m in SCANS.ranked(way[1], device)[1:]:
+        return _params(segment, inputs, found, way, best, reasons)
+
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        """See Scheduler."""
+        found = _sized_scan(segment, inputs, device)
+        _, way = _best_way(found, device)
+        for _, m in SCANS.ranked(way[1], device)[1:_MAX_CANDIDATES]:
             yield _params(segment, inputs, found, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -245,6 +242,13 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
         )
 
     return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in candidates])
+
+
+def _best_way(found: _SizedScan, device: DeviceInfo) -> tuple[ScanMapping, tuple[RowAccesses, ScanSpace]]:
+    """The mapping that should take least time, of all accesses that there may be."""
+    ways = ((best_mapping(SCANS, way[1], device), way) for way in found.candidates)
+    _, best, way = min(((*best, way) for best, way in ways if best is not None), key=operator.itemgetter(0))
+    return best, way
 
 
 def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:

@@ -20,7 +20,7 @@ from the cache, the results determine the traffic, and the loops are in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 
@@ -46,7 +46,7 @@ from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import MIN_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 from fuser.schedule.tuning_candidates import neighbours
@@ -55,7 +55,7 @@ MAX_LOADED_BYTES = 128
 """Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""
 
 
-class ThreadReductionScheduler:
+class ThreadReductionScheduler(Scheduler):
     """Accepts what the reduction scheduler does; proposes where a thread can hold all that its results are reduced from."""
 
     type = SchedulerType.thread_reduction
@@ -69,18 +69,16 @@ class ThreadReductionScheduler:
         """See Scheduler."""
         return propose_by_thread(segment, inputs, device)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
-        proposed = propose_by_thread(segment, inputs, device)
-        if isinstance(proposed, Refused):
-            return
-        yield proposed
-        vector = proposed.loops.vector
-        for other in (vector // 2, vector * 2):
-            found = propose_by_thread(segment, inputs, device, other) if other else None
-            if isinstance(found, ThreadReductionParams):
-                yield replace(found, reasons=(f"unlike the proposal: {other} elements a thread",))
-        yield from neighbours(proposed, device)
+        if isinstance(proposed, ThreadReductionParams):
+            vector = proposed.loops.vector
+            for other in (vector // 2, vector * 2):
+                if other:
+                    yield propose_by_thread(segment, inputs, device, other)
+            yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
@@ -33,10 +32,10 @@ from fuser.schedule.cost.transpose_mappings import (
 )
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, TransposeParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.schedulers.transpose_loops import schedule_transpose
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 
 TILE = 64
 """Extent of M or N; below half of it the adjacent dims are merged into it."""
@@ -52,7 +51,7 @@ SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
 
-class TransposeScheduler:
+class TransposeScheduler(Scheduler):
     """Accepts pointwise segments with two layouts among the arguments that have every dim."""
 
     type = SchedulerType.transpose
@@ -86,18 +85,16 @@ class TransposeScheduler:
             return Refused(f"tiles of {len(found[0].tiled.staged)} arguments need more shared memory than there is")
         return plan.params(m, device)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         """See Scheduler."""
-        proposed = self.propose(segment, inputs, device)
         plans = plans_of(segment, inputs, device)
-        if isinstance(proposed, Refused) or isinstance(plans, Refused):
+        if isinstance(plans, Refused) or isinstance(proposed, Refused):
             return
-        yield proposed
         for plan in plans:
             for _, m in TRANSPOSES.ranked(plan.work, device)[:MAX_EXPLAINED]:
-                found = plan.params(m, device)
-                if found != proposed:
-                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
+                yield plan.params(m, device)
         yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
