@@ -50,6 +50,7 @@ from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
 from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
+from fuser.schedule.transforms.loops import require_extents
 
 MAX_BLOCKS = 8192
 """Blocks whose results the last one combines: 32 for each of 256 threads, half of which are loaded at once."""
@@ -70,7 +71,6 @@ class ChainedReductionScheduler(Scheduler):
     params: ParamsClass = ChainedParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         if len(reductions_of(segment)) < 2:
             return Refused("no reduction is chained to others")
         graph = resolving_graph(segment)
@@ -104,7 +104,6 @@ class ChainedReductionScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         space = reduced_space(segment, inputs)
         rows = _row_reduction_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
@@ -136,7 +135,6 @@ class ChainedReductionScheduler(Scheduler):
         return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ChainedParams)
         match params.rows:
             case InnerPersistentParams():
@@ -145,8 +143,7 @@ class ChainedReductionScheduler(Scheduler):
                 builder = schedule_in_registers(segment, params.rows, params.blocks)
             case ReductionParams():
                 builder = schedule_reduction(segment, params.rows, params.blocks)
-        for tensor, dim, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
+        require_extents(builder, params.extent_ranges)
         return builder
 
 

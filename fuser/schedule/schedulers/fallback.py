@@ -25,7 +25,6 @@ class FallbackScheduler(Scheduler):
     params: ParamsClass = ExprEvalParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         if len(segment.tensor_exprs) != 1:
             return Refused(f"it takes one expr, and here are {len(segment.tensor_exprs)}")
         if isinstance(segment.tensor_exprs[0], Reshape):
@@ -35,11 +34,9 @@ class FallbackScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return ExprEvalParams()
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         (expr,) = segment.tensor_exprs
         builder = ScheduleBuilder(segment)
         # Several results of one expr have the same dims and share its loops.

@@ -20,6 +20,7 @@ from fuser.ir.ops.enums import CacheOp, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
+from fuser.schedule.transforms.loops import require_extents, set_loop_types
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
@@ -42,8 +43,7 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
         self.blocks, self.sharing = (over.rows, over.columns) if isinstance(over, OverCluster) else (1, over.blocks)
         self.again: set[str] = set()
         b = self.builder
-        for tensor, dim, low, high in p.extent_ranges:
-            b.require_extent_range(tensor, dim, low, high)
+        require_extents(b, p.extent_ranges)
         b.require_blocks_per_sm(1)
         late, copies, _ = self.place_values(p.in_shared)
         if p.in_shared and p.rows > MAX_ROWS_IN_REGISTERS:
@@ -56,9 +56,7 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
             self.order_dims(name)
         types = self._split_loops(reference)
         b.transform_like(reference)
-        for position, parallel_type in types.items():
-            b.parallelize(reference, position, parallel_type)
-        b.parallelize_like(reference)
+        set_loop_types(b, reference, types.items())
         if isinstance(p.distribution, OverCluster):
             b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])

@@ -58,7 +58,6 @@ class InnerOuterPersistentScheduler(Scheduler):
     params: ParamsClass = InnerOuterParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
         if scanned is not None:
             return Refused(f"{scanned.input.name} is scanned")
@@ -79,17 +78,14 @@ class InnerOuterPersistentScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return next(_proposals(segment, inputs, device))
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         return _proposals(segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
         schedule = RowsOverGridSchedule if isinstance(params.distribution, RowsOverGrid) else ColumnsOverGridSchedule
         return schedule(segment, params.order, params.reference).schedule(params)

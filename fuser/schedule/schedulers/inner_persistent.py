@@ -43,7 +43,6 @@ class InnerPersistentScheduler(Scheduler):
     params: ParamsClass = InnerPersistentParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
@@ -54,7 +53,6 @@ class InnerPersistentScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return _proposed(segment, inputs, device, may_use_block_groups=True)
 
     def propose_without_block_groups(
@@ -66,7 +64,6 @@ class InnerPersistentScheduler(Scheduler):
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
         if isinstance(found, Refused):
             return
@@ -75,7 +72,6 @@ class InnerPersistentScheduler(Scheduler):
             yield _params(segment, found, row, m, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, InnerPersistentParams)
         return schedule_rows(segment, params)
 

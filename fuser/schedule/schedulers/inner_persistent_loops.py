@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from fuser.ir.fusion.fusion import Fusion, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.data_passes import recompute_cheap_values, row_reductions
-from fuser.schedule.analysis.reference import concrete_dims
+from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from fuser.schedule.analysis.rows import contiguous_runs
 from fuser.schedule.cost.persistent_buffer_size import inputs_first_read_after_reduction, use_two_pass_statistics
 from fuser.schedule.params import Aligned, InnerPersistentParams, Peeled
-from fuser.schedule.schedulers.reduction_loops import merge_runs, split_grid_stride
 from fuser.schedule.transforms.evict_last import evict_last
+from fuser.schedule.transforms.loops import (
+    merge_axes,
+    merge_runs,
+    reference_result,
+    require_extents,
+    set_loop_types,
+    split_grid_stride,
+)
 from fuser.schedule.transforms.shared_rows import (
     copy_rows_to_shared,
     inline_rows,
@@ -25,8 +31,7 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = ScheduleBuilder(segment)
-    for tensor, dim, low, high in params.extent_ranges:
-        builder.require_extent_range(tensor, dim, low, high)
+    require_extents(builder, params.extent_ranges)
     use_two_pass_statistics(builder, one_pass=params.one_pass)
     copies = cache_arguments(builder)
     late = inputs_first_read_after_reduction(builder, copies) if params.load_all_first else ()
@@ -34,7 +39,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     evict_last(builder, copies)
     recompute_cheap_values(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
-    name = _reference_name(builder)
+    name = reference_result(builder)
     at = _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, params.access)
@@ -54,8 +59,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
     reduced = [d for d in params.order if loop[d].is_reduction]
     builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *trivial])})
-    for _ in range(len(kept) - 1):
-        builder.merge(name, 0, 1)
+    merge_axes(builder, name, 0, len(kept))
     at = 1 if kept else 0
     merge_runs(builder, name, at, contiguous_runs(params.order, trivial, reduced))
     types: list[tuple[int, ParallelType]] = []
@@ -102,14 +106,5 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         # Only the first and the last vectors of a row test their elements.
         types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
     builder.transform_like(name)
-    for position, parallel_type in types:
-        builder.parallelize(name, position, parallel_type)
-    builder.parallelize_like(name)
+    set_loop_types(builder, name, types)
     return around
-
-
-def _reference_name(builder: ScheduleBuilder) -> str:
-    """The result of the first reduction, as `find_rows` takes it: others of the same dims may lack those of one element."""
-    graph = builder.graph()
-    results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
-    return max(results, key=lambda t: concrete_dims(graph, t)).name

@@ -24,7 +24,6 @@ class NoOpScheduler(Scheduler):
     params: ParamsClass = NoOpParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         for output in segment.outputs:
             if output.alias_of is not None:
                 return Refused(f"{output.tensor.name} is written into the input {output.alias_of.name}")
@@ -33,9 +32,7 @@ class NoOpScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return NoOpParams()
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         return ScheduleBuilder(segment)

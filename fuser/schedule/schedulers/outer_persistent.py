@@ -42,6 +42,7 @@ from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, Re
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.reduction import ReductionScheduler
 from fuser.schedule.schedulers.reduction_loops import schedule_reduction
+from fuser.schedule.transforms.loops import require_extents
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -100,7 +101,6 @@ class OuterPersistentScheduler(Scheduler):
     params: ParamsClass = OuterPersistentParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
@@ -109,7 +109,6 @@ class OuterPersistentScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         loops = ReductionScheduler().propose(segment, inputs, device)
         if isinstance(loops, Refused):
             return loops
@@ -120,7 +119,6 @@ class OuterPersistentScheduler(Scheduler):
         return found[0] if isinstance(found, tuple) else found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
         if params.reduction.grid_reduce == 1 or params.reduction.cluster:
             return schedule_in_registers(segment, params)
@@ -286,8 +284,7 @@ def _column_space(
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule of columns that a block holds, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = schedule_reduction(segment, params.reduction, blocks, in_registers=True)
-    for tensor, dim, low, high in params.extent_ranges:
-        builder.require_extent_range(tensor, dim, low, high)
+    require_extents(builder, params.extent_ranges)
     return builder
 
 

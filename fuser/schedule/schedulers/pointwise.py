@@ -25,6 +25,7 @@ from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import require_extents, set_loop_types, unswitch
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
 from fuser.schedule.tuning_candidates import neighbours
@@ -44,7 +45,6 @@ class PointwiseScheduler(Scheduler):
     params: ParamsClass = PointwiseParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         reduced = next((e for e in segment.tensor_exprs if isinstance(e, Reducing)), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
@@ -70,7 +70,6 @@ class PointwiseScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
-        """See Scheduler."""
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return PointwiseParams(order, (), 1, (), (COPY_BLOCK, 1), reasons=("one element",))
@@ -80,7 +79,6 @@ class PointwiseScheduler(Scheduler):
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return
@@ -99,15 +97,11 @@ class PointwiseScheduler(Scheduler):
                 yield found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, PointwiseParams)
         reference = reference_output(segment)
         assert reference is not None
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
-        for tensor, dim, divisor in params.extent_multiples:
-            builder.require_extent_divisible(tensor, dim, divisor)
+        require_extents(builder, params.extent_ranges, params.extent_multiples)
         copies = cache_arguments(builder, params.whole_inputs)
         name = reference.name
         types: list[ParallelType] = []
@@ -119,18 +113,14 @@ class PointwiseScheduler(Scheduler):
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
             types = build_pointwise_loops(builder, name, params)
         builder.transform_like(name)
-        for position, parallel_type in enumerate(types):
-            builder.parallelize(name, position, parallel_type)
         if types:
-            builder.parallelize_like(name)
+            set_loop_types(builder, name, enumerate(types))
         if not isinstance(params.access, Aligned):
             # Only the vectors at the ends of a row test their elements.
-            builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, builder.innermost(name))
         elif params.unroll > 1 and params.vector == 1 and not params.sequential:
             # A test for each element would be a branch, behind which loads wait for one another.
-            builder.parallelize(name, len(types), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, len(types))
         if params.tile_dims or params.whole_inputs:
             first = builder.innermost(name) + 1 - (params.vector > 1) - (params.tile_dims > 0)
             vectorize_tile(builder, copies, params, first)

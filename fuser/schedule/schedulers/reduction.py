@@ -54,11 +54,9 @@ class ReductionScheduler(Scheduler):
     params: ParamsClass = ReductionParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         return accepts_reductions(segment)
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         shared = self.propose_block_reduction(segment, inputs, device)
         if is_thread_reduction_faster(segment, inputs, device, shared.vector):
             return Refused("a thread has all that a result is reduced from")
@@ -71,14 +69,12 @@ class ReductionScheduler(Scheduler):
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         found = find_reduction(segment, inputs, device)
         yield _proposed(found, device)
         for _, m in REDUCTIONS.ranked(found.space, device)[1:]:
             yield _params(found, m, device, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ReductionParams)
         return schedule_reduction(segment, params)
 

@@ -38,9 +38,15 @@ from fuser.schedule.analysis.data_passes import (
     reduced_groups_of,
     row_reductions,
 )
-from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.cost.persistent_buffer_size import use_two_pass_statistics
 from fuser.schedule.params import ReductionParams
+from fuser.schedule.transforms.loops import (
+    computed_source,
+    merge_runs,
+    reference_result,
+    set_loop_types,
+    split_grid_stride,
+)
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 
@@ -54,14 +60,9 @@ def schedule_reduction(
     builder = ScheduleBuilder(segment)
     if in_registers:
         use_two_pass_statistics(builder)
-    graph = builder.graph()
-    results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
-    name = max(results, key=lambda t: concrete_dims(graph, t)).name
+    name = reference_result(builder)
     copies = cache_arguments(builder)
-    # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
-    definition = builder.definition(name)
-    if definition is not None and not isinstance(definition, Reducing):
-        name = tensor_inputs(definition)[0].name
+    name = computed_source(builder, name)
     stages = {} if in_registers else recompute_except(builder)[1]
     if in_registers:
         recompute_cheap_values(builder)
@@ -229,9 +230,7 @@ def _transform(
         types.append((at + 2, unrolled_as))
         serial.append(at + 2)
     builder.transform_like(name)
-    for position, parallel_type in types:
-        builder.parallelize(name, position, parallel_type)
-    builder.parallelize_like(name)
+    set_loop_types(builder, name, types)
     return _Steps(tuple(serial), at + 2)
 
 
@@ -241,18 +240,6 @@ class _Steps:
 
     serial: tuple[int, ...]
     unrolled: int
-
-
-def split_grid_stride(builder: ScheduleBuilder, name: str, blocks: int) -> int:
-    """Make loop 0 of a tensor a grid-stride loop of `blocks` blocks, if that is not 0; the number of loops added after loop 0.
-
-    Adjacent blocks have adjacent indices in each iteration.
-    """
-    if blocks == 0:
-        return 0
-    builder.split(name, 0, blocks)
-    builder.reorder(name, {0: 1})
-    return 1
 
 
 def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
@@ -307,15 +294,6 @@ def _computed_from_reductions(builder: ScheduleBuilder) -> set[str]:
 def _first(made: str | tuple[str, ...]) -> str:
     """The tensor that rfactor made, or the first of a triple."""
     return made if isinstance(made, str) else made[0]
-
-
-def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -> None:
-    """Merge the axes from `at` on into one: each run of neighbours first, then the runs."""
-    for k, length in enumerate(runs):
-        for _ in range(length - 1):
-            builder.merge(name, at + k, at + k + 1)
-    for _ in range(len(runs) - 1):
-        builder.merge(name, at, at + 1)
 
 
 def _split_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:

@@ -47,6 +47,7 @@ from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 _ACCESS_BYTES = 16
@@ -110,7 +111,6 @@ class ScanScheduler(Scheduler):
     params: ParamsClass = ScanParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         scans = scans_of(segment)
         if not scans:
             return Refused("nothing is scanned")
@@ -135,7 +135,6 @@ class ScanScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         found = _sized_scan(segment, inputs, device)
         best, way = _best_way(found, device)
         reasons = Reasons(lambda: SCANS.reasons(as_told(way[1]), device))
@@ -144,25 +143,18 @@ class ScanScheduler(Scheduler):
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         found = _sized_scan(segment, inputs, device)
         _, way = _best_way(found, device)
         for _, m in SCANS.ranked(way[1], device)[1:_MAX_CANDIDATES]:
             yield _params(segment, inputs, found, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ScanParams)
         scan = reference_scan(segment, resolving_graph(segment))
         builder = ScheduleBuilder(segment)
-        for tensor, at, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, at, low, high)
+        require_extents(builder, params.extent_ranges)
         copies = cache_arguments(builder)
-        name = scan.output.name
-        # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
-        definition = builder.definition(name)
-        if definition is not None and not isinstance(definition, Scan):
-            name = tensor_inputs(definition)[0].name
+        name = computed_source(builder, scan.output.name)
         outside, held = _transform(builder, name, scan.dim, params)
         vectorize(builder, copies, params.vectorized, params.access)
         # Loads stay in registers from there on: all of a step's are issued before the first is used. What is constant along the
@@ -304,8 +296,7 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
     trivial = [d for d in params.order if d != dim and graph.group(loop[d]).is_broadcast]
     kept = [d for d in params.order if d != dim and d not in trivial]
     builder.reorder(name, {d: p for p, d in enumerate([*kept, dim, *trivial])})
-    for _ in range(len(kept) - 1):
-        builder.merge(name, 0, 1)
+    merge_axes(builder, name, 0, len(kept))
     at = 1 if kept else 0
     types: list[tuple[int, ParallelType]] = []
     if params.inner:
@@ -323,12 +314,6 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             # Steps that are inside the row test nothing.
             types.append((at + 1, ParallelType.unswitch))
         types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
-        if params.cluster > 1:
-            builder.split(name, at, params.cluster)
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
-            types = [(p if p <= at else p + 1, t) for p, t in types]
-            types.append((at + 1, ParallelType.grid_y))
-            at += 1
     else:
         if params.vector > 1:
             builder.split(name, 0, params.vector)
@@ -343,15 +328,13 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             types.append((at + 1, ParallelType.block_y))
         elif params.batch > 1:
             types.append((at + 1, ParallelType.unroll))
-        if params.cluster > 1:
-            builder.split(name, at, params.cluster)
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
-            types = [(p if p <= at else p + 1, t) for p, t in types]
-            types.append((at + 1, ParallelType.grid_y))
-            at += 1
-    outside = at if params.cluster == 1 else at - 1
+    outside = at
+    if params.cluster > 1:
+        builder.split(name, at, params.cluster)
+        builder.set_cluster(ParallelType.grid_y, params.cluster)
+        types = [(p if p <= at else p + 1, t) for p, t in types]
+        types.append((at + 1, ParallelType.grid_y))
+        at += 1
     builder.transform_like(name)
-    for position, parallel_type in types:
-        builder.parallelize(name, position, parallel_type)
-    builder.parallelize_like(name)
+    set_loop_types(builder, name, types)
     return outside, at + 1

@@ -25,28 +25,33 @@ from dataclasses import replace
 from itertools import dropwhile
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.iteration_graph import Group
-from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import (
     data_pass_indices,
     empty_schedule,
     recompute_cheap_values,
-    row_reductions,
 )
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import MIN_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import (
+    computed_source,
+    reference_result,
+    require_extents,
+    set_loop_types,
+    unswitch,
+)
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 from fuser.schedule.tuning_candidates import neighbours
@@ -62,17 +67,14 @@ class ThreadReductionScheduler(Scheduler):
     params: ParamsClass = ThreadReductionParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         return accepts_reductions(segment)
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return propose_by_thread(segment, inputs, device)
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         if isinstance(proposed, ThreadReductionParams):
             vector = proposed.loops.vector
             for other in (vector // 2, vector * 2):
@@ -81,33 +83,21 @@ class ThreadReductionScheduler(Scheduler):
             yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ThreadReductionParams)
         loops = params.loops
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in loops.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
-        for tensor, dim, divisor in loops.extent_multiples:
-            builder.require_extent_divisible(tensor, dim, divisor)
-        graph = builder.graph()
-        results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
-        name = max(results, key=lambda t: concrete_dims(graph, t)).name
+        require_extents(builder, loops.extent_ranges, loops.extent_multiples)
+        name = reference_result(builder)
         copies = cache_arguments(builder)
-        # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
-        definition = builder.definition(name)
-        if definition is not None and not isinstance(definition, Reducing):
-            name = tensor_inputs(definition)[0].name
+        name = computed_source(builder, name)
         recompute_cheap_values(builder)
         builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
         types = build_pointwise_loops(builder, name, replace(loops, tile_dims=0))
         builder.transform_like(name)
-        for position, parallel_type in enumerate(types):
-            builder.parallelize(name, position, parallel_type)
-        builder.parallelize_like(name)
+        set_loop_types(builder, name, enumerate(types))
         if loops.unroll > 1:
             # A test for each row would be a branch, behind which loads wait for one another.
-            builder.parallelize(name, len(types), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, len(types))
         first = len(types) + (loops.unroll > 1)
         vectorize_tile(builder, copies, loops, first)
         require_slices_in_bounds(builder)

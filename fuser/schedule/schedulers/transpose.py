@@ -58,7 +58,6 @@ class TransposeScheduler(Scheduler):
     params: ParamsClass = TransposeParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         answer = PointwiseScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
@@ -76,7 +75,6 @@ class TransposeScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         found = plans_of(segment, inputs, device)
         if isinstance(found, Refused):
             return found
@@ -88,7 +86,6 @@ class TransposeScheduler(Scheduler):
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        """See Scheduler."""
         plans = plans_of(segment, inputs, device)
         if isinstance(plans, Refused) or isinstance(proposed, Refused):
             return
@@ -98,7 +95,6 @@ class TransposeScheduler(Scheduler):
         yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, TransposeParams)
         return schedule_transpose(segment, params)
 

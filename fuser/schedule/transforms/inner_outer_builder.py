@@ -26,10 +26,8 @@ from fuser.schedule.analysis.inner_outer import (
     input_dims,
     row_orientations,
 )
-from fuser.schedule.analysis.reference import (
-    dim_groups,
-    resolving_graph,
-)
+from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.transforms.loops import merge_axes
 
 
 class InnerOuterScheduleBuilder:
@@ -164,15 +162,13 @@ class InnerOuterScheduleBuilder:
 
     def merge_rows(self, name: str) -> None:
         """The dims of the rows, which come first, become one."""
-        for _ in range(len(self.order) - len(self.along) - 1):
-            self.builder.merge(name, 0, 1)
+        merge_axes(self.builder, name, 0, len(self.order) - len(self.along))
 
     def split_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
         """I, from position `at` on -> I/(v*...), ..., [v]: the dims of a row become one, which is split by the elements of an
         access, and then by each of `counts`."""
         b = self.builder
-        for _ in range(len(self.along) - 1):
-            b.merge(name, at, at + 1)
+        merge_axes(b, name, at, len(self.along))
         for count in (*((vector,) if vector > 1 else ()), *counts):
             b.split(name, at, count)
 
