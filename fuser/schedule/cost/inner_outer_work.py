@@ -27,6 +27,7 @@ from fuser.schedule.cost.code_costs import (
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
 from fuser.schedule.cost.estimate import OWN_TRANSFER, Work, estimate, total_time
 from fuser.schedule.cost.inner_outer_mappings import (
@@ -56,8 +57,7 @@ def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: De
     dram = device.latencies.dram_ns / 1e3
     trips = -(-space.rows // m.rows_per_iteration)
     warps = -(-m.block // WARP)
-    # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
-    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    operations = operations_of(space.operations, device, is_double=space.is_double)
     words = 2 if space.is_double else 1
     accesses = m.batch * m.rows
     steps = math.log2(m.threads)
@@ -82,7 +82,6 @@ def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: De
         iterations=trips,
         warps=warps,
         moved=moved,
-        cached=0.0,
         instructions=instructions,
         lines=accesses * space.arguments * _lines(space, m.vector) * LOOKUP,
         latency=latency,
@@ -137,7 +136,7 @@ def _column_sum_epilogue_time(space: InnerOuterSpace, m: InnerOuterMapping, devi
 def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     """What two kernels ask that run side by side: one reads all rows and writes them, one reads all columns."""
     elements = space.rows * space.length
-    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    operations = operations_of(space.operations, device, is_double=space.is_double)
     # Where rows are misaligned, so are the accesses of a warp.
     edges = EDGES * BURST_BYTES / (WARP * min(space.read_sizes)) if space.vector == 1 else 0.0
     each = operations * OPERATION + 2 * ACCESS * space.arguments / space.vector
@@ -145,11 +144,8 @@ def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     return Work(
         blocks=device.sm_count,
         resident=1,
-        cluster=1,
-        iterations=1,
         warps=warps,
         moved=elements * (space.moved + space.loaded) * (1 + edges) / device.sm_count,
-        cached=0.0,
         instructions=elements * each / (WARP * warps * device.sm_count),
         lines=0.0,
         latency=2 * device.first_to_last + (each * space.vector * DEPENDENT + WHOLE_ROW) * device.cycle,

@@ -30,11 +30,11 @@ from fuser.schedule.cost.code_costs import (
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
 from fuser.schedule.cost.estimate import TimeModel, Work
 from fuser.schedule.cost.mapping_search import MappingSearch, Timed, times_within_bounds
-from fuser.schedule.cost.occupancy import allocated_registers, max_registers
-from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
+from fuser.schedule.cost.occupancy import fitting_blocks
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
@@ -252,10 +252,8 @@ def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, 
     registers = OWN_REGISTERS + ceil_div(unroll * space.bytes_per_step, REGISTER_BYTES)
     registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
     registers += unroll * space.vector if space.exponentials else 0
-    fits = allocated_registers(registers) <= max_registers(threads, device)
     # Some mapping has to be there: a small block spills least.
-    least = int(threads <= BLOCKS[0] and unroll == 1)
-    return max(least, blocks_by_registers(threads, registers, device) if fits else 0)
+    return max(int(threads <= BLOCKS[0] and unroll == 1), fitting_blocks(threads, registers, device))
 
 
 class _BlockWork(NamedTuple):
@@ -294,7 +292,7 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
     fetched = read * max(1 / space.reuse, space.l1_miss_fraction(m.across * (1 if space.inner else space.vector)))
-    operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
+    operations = operations_of(space.element_work, device, is_double=space.exact)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
     joined = space.results * (1 if space.inner else space.vector)
@@ -351,7 +349,6 @@ def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, residen
         instructions=m.unroll * of.of_access + of.once / iterations,
         lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
         latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
-        exchange=0.0,
         epilogue_us=of.epilogue_us,
         start=of.start,
     )

@@ -31,6 +31,7 @@ from fuser.schedule.cost.code_costs import (
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import launch_bounds_blocks, max_registers, resident_blocks
@@ -155,8 +156,7 @@ class RowCosts:
         self.cycle, self.dram = device.cycle, device.latencies.dram_ns / 1e3
         self.first_to_last, self.cluster_start = device.first_to_last, device.cluster_start
         self.block_exchange = BLOCK_EXCHANGE * device.block_exchange
-        # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
-        self.operations = row.operations * (device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0)
+        self.operations = operations_of(row.operations, device, is_double=row.is_double)
         # The first blocks wait for weights until device memory answers, and not a cache.
         self.start = self.dram - device.latencies.l2_ns / 1e3 if row.late_bytes else 0.0
         # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.

@@ -294,7 +294,6 @@ def scan_work_of(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Work:
         iterations=steps,
         warps=ceil_div(m.threads, WARP),
         moved=moved,
-        cached=0.0,
         instructions=instructions,
         lines=m.batch * scan.arguments * max(1.0, WARP / (m.along if scan.inner else m.across)) * LOOKUP,
         latency=latency,

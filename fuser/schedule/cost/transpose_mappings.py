@@ -16,7 +16,7 @@ from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.mapping_search import MappingSearch, Timed
-from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
+from fuser.schedule.cost.occupancy import fitting_blocks
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.cost.pointwise_work import (
     ACCESS,
@@ -116,10 +116,8 @@ def transpose_resident_blocks(work: TransposeProblem, m: TransposeMapping, devic
     """Blocks that an SM holds; 0 where threads would not have their registers."""
     loaded = sum(s.itemsize for s in (*work.staged, *work.others) if not s.is_stored) * m.elements / m.threads
     registers = OWN_REGISTERS + math.ceil(HELD * loaded / REGISTER_BYTES)
-    if allocated_registers(registers) > max_registers(m.threads, device):
-        return 0
     reserved = device.shared_per_sm - device.shared_per_block_optin
-    return resident_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
+    return fitting_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
 
 
 def _shared_cycles(s: AccessPattern, m: TransposeMapping) -> float:
@@ -173,8 +171,6 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, device: Devic
     return Work(
         blocks=blocks,
         resident=transpose_resident_blocks(work, m, device),
-        cluster=1,
-        iterations=1,
         warps=ceil_div(m.threads, WARP),
         moved=share,
         cached=max(0.0, fetched - share / 2),

@@ -34,7 +34,7 @@ from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
-from fuser.schedule.cost.outer_persistent_mappings import ColumnMapping
+from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
     InnerPersistentParams,
@@ -45,11 +45,14 @@ from fuser.schedule.params import (
 )
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
-from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
-from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
-from fuser.schedule.schedulers.reduction import ReductionScheduler
-from fuser.schedule.schedulers.reduction_loops import schedule_reduction
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler, schedule_rows
+from fuser.schedule.schedulers.outer_persistent import (
+    PlacedColumns,
+    propose_columns,
+    propose_in_registers,
+    schedule_in_registers,
+)
+from fuser.schedule.schedulers.reduction import ReductionScheduler, schedule_reduction
 from fuser.schedule.transforms.loops import require_extents
 
 MAX_BLOCKS = 8192
@@ -148,15 +151,16 @@ class ChainedReductionScheduler(Scheduler):
 
 
 def _with_persistent_columns(
-    columns: OuterPersistentParams, mapping: ColumnMapping, device: DeviceInfo
+    columns: OuterPersistentParams, placed: PlacedColumns, device: DeviceInfo
 ) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
     """
-    trips = -(-mapping.blocks // (device.sm_count * mapping.resident))
-    blocks = -(-mapping.blocks // trips) if trips > 1 else 0
-    words = f"{blocks or mapping.blocks} blocks of {trips} iterations: the last one combines the results of all"
+    count = column_blocks(placed.space, placed.mapping)
+    trips = -(-count // (device.sm_count * placed.mapping.resident))
+    blocks = -(-count // trips) if trips > 1 else 0
+    words = f"{blocks or count} blocks of {trips} iterations: the last one combines the results of all"
     return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 

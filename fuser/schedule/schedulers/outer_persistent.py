@@ -30,18 +30,18 @@ from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
+from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.outer_persistent_mappings import (
+    COLUMNS,
     ColumnMapping,
     ColumnSpace,
-    choose_column_mapping,
     over_grid_time,
 )
 from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
 from fuser.schedule.cost.scratch_budget import partial_result_bytes, scratch_bytes, threads_with_partials
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
-from fuser.schedule.schedulers.reduction import ReductionScheduler
-from fuser.schedule.schedulers.reduction_loops import schedule_reduction
+from fuser.schedule.schedulers.reduction import ReductionScheduler, schedule_reduction
 from fuser.schedule.transforms.loops import require_extents
 
 RUN = 256
@@ -92,6 +92,15 @@ class GridOuterShape:
     registers: int
     in_flight: int
     kept: int = 0
+
+
+@record
+class PlacedColumns:
+    """Columns that blocks hold: their mapping, and the microseconds that all of them should take."""
+
+    space: ColumnSpace
+    mapping: ColumnMapping
+    time_us: float
 
 
 class OuterPersistentScheduler(Scheduler):
@@ -196,15 +205,15 @@ def propose_grid_persistent(
 
 def propose_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
-) -> tuple[OuterPersistentParams, ColumnMapping] | OuterPersistentParams | Refused:
+) -> tuple[OuterPersistentParams, PlacedColumns] | OuterPersistentParams | Refused:
     """Parameters for blocks that hold all rows of their columns, with their mapping, or for blocks that share them: whichever
     should be faster. `loops`, `ending`: see `propose_in_registers`."""
     shared = propose_grid_persistent(segment, loops, inputs, device)
     held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
-    _, mapping = held
-    return shared if over_grid_time(mapping.space, shared.reduction.grid_reduce, device) < mapping.time_us else held
+    _, found = held
+    return shared if over_grid_time(found.space, shared.reduction.grid_reduce, device) < found.time_us else held
 
 
 def propose_in_registers(
@@ -215,20 +224,22 @@ def propose_in_registers(
     *,
     ending: float = 0.0,
     may_share: bool = False,
-) -> tuple[OuterPersistentParams, ColumnMapping] | Refused:
+) -> tuple[OuterPersistentParams, PlacedColumns] | Refused:
     """Parameters for blocks that hold all rows of their columns, and how they came about.
 
     loops      of the same reduction in passes: which accesses may be wide
     ending     see `ColumnSpace`
     may_share  whether they may be the blocks of a cluster
     """
-    space = _column_space(segment, loops, inputs, ending)
+    space = _column_space(segment, loops, inputs, device)
     if isinstance(space, Refused):
         return space
+    space = replace(space, may_share=may_share, ending=ending)
     rows, columns, reduced = space.rows, space.columns, reduced_space(segment, inputs)
-    m = choose_column_mapping(space, max_unrolled_elements(segment, device), device, may_share=may_share)
-    if m is None:
+    best = best_mapping(COLUMNS, space, device)
+    if best is None:
         return Refused(f"no block holds {rows} rows of its columns")
+    time_us, m = best
     bounds = row_extent_ranges(segment, reduced.graph, reduced.reduced, inputs, rows, loops.order, reduced.groups)
     if isinstance(bounds, Refused):
         return bounds
@@ -247,15 +258,15 @@ def propose_in_registers(
     reasons = (
         f"{rows} rows of {columns} columns: {m.across} accesses of {m.vector} side by side, "
         f"{m.along} threads of {m.sharing} blocks share a column, each holds {m.batch} rows",
-        f"about {m.registers} registers a thread, {m.resident} blocks an SM, {m.time_us:.1f} us",
+        f"about {m.registers} registers a thread, {m.resident} blocks an SM, {time_us:.1f} us",
     )
-    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), m
+    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), PlacedColumns(space, m, time_us)
 
 
 def _column_space(
-    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo
 ) -> ColumnSpace | Refused:
-    """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
+    """What a block would hold. `loops`: see `propose_in_registers`."""
     space = reduced_space(segment, inputs)
     if space.length < 1 or space.kept < 1:
         return Refused("there is no element")
@@ -277,7 +288,7 @@ def _column_space(
         data_pass_count(segment) - 1,
         element_instructions(segment),
         row_instructions(segment),
-        ending,
+        max_unrolled_elements(segment, device),
     )
 
 
