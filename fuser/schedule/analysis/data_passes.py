@@ -128,6 +128,11 @@ def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
     return result
 
 
+def sink_pass_count(builder: ScheduleBuilder) -> int:
+    """In how many data passes sinks are."""
+    return len(set(data_pass_indices(builder).values()))
+
+
 def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     """Whether computing a tensor again from its operands costs next to nothing."""
     expr = builder.definition(name)
@@ -144,7 +149,7 @@ def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]
     """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    along = {t.name: {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced for t in builder.tensors}
+    along = {t.name: graph.concrete_groups(t.visible) & reduced for t in builder.tensors}
     rows: set[frozenset[Group]] = set()
     for e in row_reductions(builder):
         source, result = tensor_inputs(e)[0], tensor_outputs(e)[0]

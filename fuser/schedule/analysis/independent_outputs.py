@@ -83,4 +83,4 @@ def _is_costly(subsets: list[list[TensorExpr]], several: set[TensorExpr], graph:
 
 
 def _rank(graph: IterationGraph, t: Tensor) -> int:
-    return len({graph.group(d) for d in t.visible if not d.is_broadcast})
+    return len(graph.concrete_groups(t.visible))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from fuser.ir.fusion.fusion import Fusion, IterDomain
-from fuser.ir.fusion.iteration_graph import Group
+from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.scheduler import SegmentInputs
@@ -34,17 +34,27 @@ class ReducedSpace:
         """Dims of the reference, slowest first: see `dim_order`."""
         return dim_order(self.graph, self.segment, self.reference, self.inputs)
 
-    def own_groups(self, dims: Iterable[IterDomain | None]) -> set[Group]:
-        """Those of dims of more than one element."""
-        return {self.graph.group(d) for d in dims if d is not None and not d.is_broadcast}
+    @cached_property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Bytes of all inputs, and of all outputs, that have reduced dims."""
+
+        def count(dims: Iterable[IterDomain | None]) -> int:
+            own = self.graph.concrete_groups(dims)
+            return 0 if self.reduced.isdisjoint(own) else math.prod(self.sizes.get(g, 1) for g in own)
+
+        read = sum(
+            count(r.loop_dims) * r.tensor.dtype.itemsize for r in input_reads(self.segment) if not r.tensor.is_cpu
+        )
+        made = [t for t in self.segment.output_tensors if t not in self.segment.input_tensors]
+        return read, sum(count(t.visible) * t.dtype.itemsize for t in made)
 
     def is_reduced(self, dims: Iterable[IterDomain | None]) -> bool:
         """Whether any of some dims is reduced."""
-        return not self.reduced.isdisjoint(self.own_groups(dims))
+        return not self.reduced.isdisjoint(self.graph.concrete_groups(dims))
 
     def has_reduced_and_kept_dims(self, dims: Iterable[IterDomain | None]) -> bool:
         """Whether some of them are reduced, and some are not."""
-        own = self.own_groups(dims)
+        own = self.graph.concrete_groups(dims)
         return not own.isdisjoint(self.reduced) and not own <= self.reduced
 
 

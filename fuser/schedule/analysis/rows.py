@@ -19,7 +19,7 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import vector_limit
-from fuser.schedule.params import Aligned, Peeled
+from fuser.schedule.params import Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -54,12 +54,8 @@ class Rows:
     moved: int
     repeated: int
 
-    def aligned_shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """Names of the row tensors if all can be kept in shared memory and are aligned; else none."""
-        return () if not isinstance(self.accesses.access, Aligned) else self.shared_row_tensors(device)
-
     def shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """The same, rows with misaligned starts included.
+        """Names of the row tensors if all can be kept in shared memory; else none.
 
         Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
         where it is used.
@@ -68,18 +64,9 @@ class Rows:
         whole = {r.name for r in self.reads if self.is_along_all(r)}
         return tuple(n for n in names if n in whole)
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether a row has parts that are no neighbours in memory."""
-        trivial = [d for d in self.order if self.groups[d].is_broadcast]
-        along = [d for d in self.order if self.groups[d] in self.reduced and d not in trivial]
-        return len(contiguous_runs(self.order, trivial, along)) > 1
-
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
-        return {g for g in self.reduced if not g.is_broadcast} <= {
-            self.graph.group(d) for d in read.loop_dims if not d.is_broadcast
-        }
+        return {g for g in self.reduced if not g.is_broadcast} <= self.graph.concrete_groups(read.loop_dims)
 
     def bounds(
         self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
@@ -97,12 +84,10 @@ def _reads_along(
     """Inputs that are along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
 
     def lies_along(dims: Iterable[IterDomain]) -> bool:
-        return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)
+        return not reduced.isdisjoint(graph.concrete_groups(dims))
 
     along = [read for read in input_reads(segment) if lies_along(read.loop_dims)]
-    reads = [
-        read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.loop_dims)
-    ]
+    reads = [read for read in along if not graph.concrete_groups(read.loop_dims) <= reduced]
     return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
 
 

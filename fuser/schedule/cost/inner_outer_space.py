@@ -14,8 +14,8 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
-from fuser.schedule.analysis.inner_outer import InnerOuter, concrete_groups, row_orientations
+from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
+from fuser.schedule.analysis.inner_outer import InnerOuter, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reference import (
     choose_vector,
@@ -162,7 +162,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     if length < 1 or rows < 1:
         return Refused("there is no element")
     # What has part of a row is read where it is used.
-    whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= concrete_groups(graph, t)]
+    whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= graph.concrete_groups(t.visible)]
     read = [t for t in whole if inner_outer.has_reduced_and_kept_dims(graph, t)]
     written = [t for t in segment.output_tensors if inner_outer.has_reduced_and_kept_dims(graph, t)]
     if not read:
@@ -190,7 +190,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        exchanges=len(set(data_pass_indices(empty_schedule(segment)).values())) - 1,
+        exchanges=sink_pass_count(empty_schedule(segment)) - 1,
         own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
         column_registers=sum_registers(segment, inner_outer),
         statistic_registers=len(inner_outer.row) * (DOUBLE_STATISTIC if is_double else 1),

@@ -33,7 +33,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, refusal_of_space, resolving_graph
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
@@ -97,12 +97,9 @@ class ChainedReductionScheduler(Scheduler):
         apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
-        missing = find_uncovered_tensor(graph, reference, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-        tangled = dim_conflict(segment, graph)
-        if tangled is not None:
-            return Refused(tangled)
+        refused = refusal_of_space(segment, graph, reference)
+        if refused is not None:
+            return refused
         _has_persistent_rows(segment)  # what `propose` asks for any sizes
         return Accepted()
 

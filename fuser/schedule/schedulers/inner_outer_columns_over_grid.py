@@ -75,22 +75,18 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
 
     def _evict_last(self, copies: dict[str, str]) -> None:
         """Rows that are read into registers leave the second-level cache last, as in `evict_last`."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         for name in sorted(b.input_names & copies.keys() - self.placed.keys()):
-            own = {graph.group(d) for d in b.state(name).tensor.visible if not d.is_broadcast}
+            own = self.own_groups(name)
             if own & along and own - along:
                 b.set_cache_op(copies[name], CacheOp.evict_last)
 
     def _reload_per_use(self, copies: dict[str, str], late: set[str]) -> None:
         """What each row has one of is read again by each use: it would take registers for all rows."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         for name in sorted(b.input_names & copies.keys()):
             copy = copies[name]
-            own = {graph.group(d) for d in b.state(copy).tensor.visible if not d.is_broadcast}
+            own = self.own_groups(copy)
             if copy in late or not own or own & along:
                 continue
             self.again.add(name)
@@ -127,13 +123,11 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
 
     def _row_scalars(self, within: int) -> list[tuple[str, int]]:
         """What each row has one of is computed outside of the loops along it."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         places: list[tuple[str, int]] = []
         for expr in b.exprs:
             target = tensor_outputs(expr)[0]
-            own = {graph.group(d) for d in target.visible if not d.is_broadcast}
+            own = self.own_groups(target.name)
             if isinstance(expr, Pointwise) and own and not own & along:
                 places.append((target.name, min(within, len(b.state(target.name).loop))))
         return places

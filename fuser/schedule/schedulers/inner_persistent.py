@@ -22,7 +22,7 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule, recompute_cheap_values
+from fuser.schedule.analysis.data_passes import empty_schedule, recompute_cheap_values, sink_pass_count
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows
 from fuser.schedule.cost.mapping_search import best_mapping
@@ -66,7 +66,7 @@ class InnerPersistentScheduler(Scheduler):
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
+        if sink_pass_count(empty_schedule(segment)) < 2:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             persistent_buffer_size(segment, one_pass=one_pass)  # what `propose` asks for any sizes

@@ -23,7 +23,7 @@ from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, Welford, tensor_ou
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule, sink_pass_count
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
@@ -113,7 +113,7 @@ class OuterPersistentScheduler(Scheduler):
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
+        if sink_pass_count(empty_schedule(segment)) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -140,7 +140,7 @@ class OuterPersistentScheduler(Scheduler):
         with_rows = {
             t.name
             for t in (*segment.input_tensors, *segment.output_tensors)
-            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+            if not reduced.isdisjoint(graph.concrete_groups(t.visible))
         }
         for t in segment.output_tensors:
             # Every other pass runs the other way.

@@ -12,12 +12,9 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last
 from fuser.schedule.analysis.reference import (
     concrete_dims,
-    cross_thread_dim,
-    dim_conflict,
     dim_groups,
     dim_order,
-    find_output_missing_dim,
-    find_uncovered_tensor,
+    refusal_of_space,
     resolving_graph,
 )
 from fuser.schedule.analysis.windows import require_slices_in_bounds
@@ -54,20 +51,10 @@ class PointwiseScheduler(Scheduler):
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")
-        missing = find_uncovered_tensor(resolving_graph(segment), reference, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
         graph = resolving_graph(segment)
-        lacking = find_output_missing_dim(
-            graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast]
-        )
-        if lacking is not None:
-            return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
         groups = dim_groups(graph, reference)
-        tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, groups, resolved=True)
-        if tangled is not None:
-            return Refused(tangled)
-        return Accepted()
+        spread = [g for g in groups if not g.is_broadcast]
+        return refusal_of_space(segment, graph, reference, spread, groups, resolved=True) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
         groups, order, plain = plan_of(segment, inputs, device)

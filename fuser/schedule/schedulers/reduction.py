@@ -170,7 +170,7 @@ def schedule_reduction(
     if blocks:
         # Values of a row are loaded again in each iteration.
         loads = [copy for copy in loads if copy not in lasting]
-    dims = {n: {graph.group(d) for d in visible[n] if not d.is_broadcast} for n in loads}
+    dims = {n: graph.concrete_groups(visible[n]) for n in loads}
     most = max(map(len, dims.values()), default=0)
     for copy in loads if params.streaming else ():
         # What lacks a dim is read again, by other threads and for other elements of a vector: no hint, so that the
@@ -338,9 +338,8 @@ class _Steps:
 
 def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
     """Whether a tensor has elements of its own along a reduced dim."""
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+    own = builder.graph().concrete_groups(builder.state(name).tensor.visible)
+    return not own.isdisjoint(reduced_groups_of(builder))
 
 
 def _is_kept(graph: IterationGraph, reduced: Set[Group], dim: IterDomain) -> bool:

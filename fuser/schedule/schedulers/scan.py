@@ -31,11 +31,9 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
 from fuser.schedule.analysis.reference import (
     choose_vector,
     concrete_dims,
-    dim_conflict,
     dim_groups,
     dim_order,
-    find_output_missing_dim,
-    find_uncovered_tensor,
+    refusal_of_space,
     resolving_graph,
     vector_limit,
 )
@@ -83,7 +81,7 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     others = {g for g in map(graph.group, scan.output.visible) if g is not scanned and not g.is_broadcast}
 
     def is_of_elements(t: Tensor) -> bool:
-        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        own = graph.concrete_groups(t.visible)
         return scanned in own and (not others or not own.isdisjoint(others))
 
     stage = {t: 0 for t in segment.input_tensors if is_of_elements(t)}
@@ -122,17 +120,8 @@ class ScanScheduler(Scheduler):
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
-        missing = find_uncovered_tensor(graph, reference.output, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that {reference.output.name} does not have")
         groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        lacking = find_output_missing_dim(graph, segment, groups)
-        if lacking is not None:
-            return Refused(f"the output {lacking.name} lacks a dimension of {reference.output.name}")
-        tangled = dim_conflict(segment, graph)
-        if tangled is not None:
-            return Refused(tangled)
-        return Accepted()
+        return refusal_of_space(segment, graph, reference.output, groups) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         found = _sized_scan(segment, inputs, device)

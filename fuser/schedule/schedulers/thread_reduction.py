@@ -30,9 +30,9 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import (
-    data_pass_indices,
     empty_schedule,
     recompute_cheap_values,
+    sink_pass_count,
 )
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
 from fuser.schedule.analysis.input_reads import input_reads
@@ -136,7 +136,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
-    has_data_passes = len(set(data_pass_indices(empty_schedule(segment)).values())) > 1
+    has_data_passes = sink_pass_count(empty_schedule(segment)) > 1
     has_gather = any(r.lookups for r in input_reads(segment))
     is_elsewhere = not _reads_runs(arguments, segment, space.reduced)
     return width > vector or (width == vector and (has_runs or has_data_passes or has_gather or is_elsewhere))

@@ -15,12 +15,11 @@ from fuser.ir.fusion.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from fuser.schedule.analysis.inner_outer import (
-    concrete_groups,
     concrete_reduced_groups,
     downstream,
     input_dims,
@@ -51,10 +50,8 @@ class InnerOuterScheduleBuilder:
         """Full-size values that are kept between data passes, without the copies of inputs."""
         b = self.builder
         _, copies, kept = self.place_values()
-        graph = b.graph()
-        along = self._along_groups(graph)
-        tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
-        return [t for t in tensors if concrete_groups(graph, t) & along]
+        along = self.along_groups()
+        return [b.state(n).tensor for n in kept if n not in copies.values() and self.own_groups(n) & along]
 
     def place_values(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
         """Cache inputs, and decide for each value whether it is kept or recomputed.
@@ -78,8 +75,7 @@ class InnerOuterScheduleBuilder:
     def reductions(self) -> tuple[list[str], list[str]]:
         """Names of the results of row and of column reductions (one of each triple)."""
         b = self.builder
-        graph = b.graph()
-        along = self._along_groups(graph)
+        graph, along = b.graph(), self.along_groups()
         results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
         row = [t.name for t in results if concrete_reduced_groups(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
@@ -136,17 +132,14 @@ class InnerOuterScheduleBuilder:
         The row is one axis, split over threads, so that several threads need the same element of such a tensor: it is read, or
         computed, where it is used.
         """
-        graph = self.builder.graph()
-        along = self._along_groups(graph)
-        own = concrete_groups(graph, self.builder.state(name).tensor) & along
+        along = self.along_groups()
+        own = self.own_groups(name) & along
         return bool(own) and own != along
 
     def row_copies(self, loaded: Iterable[str]) -> list[str]:
         """The copies of inputs that differ from row to row."""
-        b = self.builder
-        graph = b.graph()
-        along = self._along_groups(graph)
-        return sorted(n for n in loaded if not concrete_groups(graph, b.state(n).tensor) <= along)
+        along = self.along_groups()
+        return sorted(n for n in loaded if not self.own_groups(n) <= along)
 
     def prefetch(self, rows: Iterable[str], iterations: int) -> None:
         """Load copies of rows so many iterations before they are used: those in shared memory. Registers, which such rows pass
@@ -157,8 +150,13 @@ class InnerOuterScheduleBuilder:
             if of_this > 0:
                 self.builder.load_ahead(name, best_effort=True, iterations=of_this)
 
-    def _along_groups(self, graph: IterationGraph) -> frozenset[Group]:
-        return frozenset(map(graph.group, self.along))
+    def along_groups(self) -> frozenset[Group]:
+        """Groups of the dims of a row."""
+        return frozenset(map(self.builder.graph().group, self.along))
+
+    def own_groups(self, name: str) -> frozenset[Group]:
+        """Groups of the dims along which a tensor has several elements."""
+        return self.builder.graph().concrete_groups(self.builder.state(name).tensor.visible)
 
     def merge_rows(self, name: str) -> None:
         """The dims of the rows, which come first, become one."""
