@@ -90,8 +90,7 @@ class NestBuilder(NestStatements):
                 )
 
     def _kept_loops(self, leader: str) -> list[Group]:
-        state = self.context.state(leader)
-        return [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
+        return [g for a, g, _ in self.context.axes(leader) if not a.is_reduction]
 
     def _cross_block_reason(self) -> str:
         if self.shared_across_blocks:
