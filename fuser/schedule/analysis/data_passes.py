@@ -35,7 +35,8 @@ def chained_reductions(
     """
     given = list(exprs)
     reduced = _reduced_groups(given, graph, partial)
-    size = {e: len(reduced[e] | _kept_groups(e, graph)) for e in reduced}
+    kept = {e: {g for g in map(graph.group, tensor_outputs(e)[0].visible) if not g.is_broadcast} for e in reduced}
+    size = {e: len(own | kept[e]) for e, own in reduced.items()}
     if len(set(reduced.values())) < 2:
         return frozenset()
     along = reduced[max(size, key=size.__getitem__)]
@@ -67,10 +68,6 @@ def _reduced_groups(
             groups = frozenset(g for g in map(graph.group, dims) if not g.is_broadcast)
             found.update((e, groups) for e in chain)
     return found
-
-
-def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
-    return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
 
 
 @memoized

@@ -128,13 +128,14 @@ def estimate(work: Work, device: DeviceInfo) -> Estimate:
     model = TimeModel(device)
     places = model.busy_sms(work)
     found = model.limits(work, places, *_last_waves(work, places))
-    even = model.limits(work, places, work.blocks / places, _waves(work, places))
+    even = model.limits(work, places, work.blocks / places, max(1.0, work.blocks / places / work.resident))
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
         found.first_wave + found.later_waves,
         work.exchange,
-        found.total - even.total,
+        # Less than nothing by rounding.
+        max(0.0, found.total - even.total),
         model.launch + found.total,
     )
 
@@ -240,10 +241,6 @@ class TimeModel:
             return float(self.sm_count)
         places = int(float(self.sm_count) * self.clustered(work.cluster) * work.resident // work.cluster)
         return max(1, places) * work.cluster / work.resident
-
-
-def _waves(work: Work, places: float) -> float:
-    return max(1.0, work.blocks / places / work.resident)
 
 
 def _last_waves(work: Work, places: float, *, whole_clusters: bool = True) -> tuple[float, float]:

@@ -79,6 +79,11 @@ def _preference(_: RowSpace, timed: Timed[RowMapping], __: DeviceInfo) -> tuple[
     return m.one_pass, m.in_shared, m.load_all_first, m.batch, time, m
 
 
+def _heading(row: RowSpace) -> tuple[str]:
+    length = row.length - (row.vector - 1 if row.is_cut else 0)
+    return (f"a row of {length} elements is {row.accesses} accesses of {row.vector}",)
+
+
 def _words(_: RowSpace, m: RowMapping) -> str:
     """A mapping in words."""
     place = "shared memory" if m.in_shared else f"about {m.registers} registers"
@@ -96,7 +101,7 @@ ROWS = MappingSearch(
     mappings=row_mappings,
     work_of=row_work_of,
     preference=_preference,
-    heading=lambda s: (f"a row of {s.whole_length} elements is {s.accesses} accesses of {s.vector}",),
+    heading=_heading,
     words=_words,
     likely=_likely_times,
 )

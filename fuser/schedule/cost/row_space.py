@@ -78,11 +78,6 @@ class RowSpace:
         return most
 
     @property
-    def whole_length(self) -> int:
-        """Elements of a row."""
-        return self.length - (self.vector - 1 if self.is_cut else 0)
-
-    @property
     def accesses(self) -> int:
         """Of a row."""
         return -(-self.length // self.vector)

@@ -134,7 +134,8 @@ def scan_blocks(scan: ScanSpace, m: ScanMapping) -> int:
 def scan_mappings(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     """All mappings that fit on the device, one at least: where a thread has too few registers for any, the one that spills
     least."""
-    shapes = [m for shape in _shapes(scan, device) for m in _shared(scan, shape, device)]
+    enumerate_shapes = _rows if scan.inner else _columns
+    shapes = [m for shape in enumerate_shapes(scan, device) for m in _shared(scan, shape, device)]
     none = True
     for m in shapes:
         for found in (m, m._replace(prefetch=True)) if steps_of(scan, m) > 2 else (m,):
@@ -144,10 +145,6 @@ def scan_mappings(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
                 none = False
     if none:
         yield min(shapes, key=lambda m: (_registers(scan, m), m.threads))
-
-
-def _shapes(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
-    return _rows(scan, device) if scan.inner else _columns(scan, device)
 
 
 def _rows(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:

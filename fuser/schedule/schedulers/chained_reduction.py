@@ -167,7 +167,7 @@ def _row_reduction_params(
     """Loops for the row reductions alone, as the first scheduler makes them that takes them; all parameters of columns that
     blocks hold in registers."""
     if is_kept:
-        found = InnerPersistentScheduler().propose_without_block_groups(head, inputs, device)
+        found = InnerPersistentScheduler().propose(head, inputs, device, may_use_block_groups=False)
         if isinstance(found, InnerPersistentParams):
             return found
     loops = ReductionScheduler().propose_block_reduction(head, inputs, device)

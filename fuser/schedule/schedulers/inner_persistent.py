@@ -72,14 +72,18 @@ class InnerPersistentScheduler(Scheduler):
             persistent_buffer_size(segment, one_pass=one_pass)  # what `propose` asks for any sizes
         return Accepted()
 
-    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        return _proposed(segment, inputs, device, may_use_block_groups=True)
-
-    def propose_without_block_groups(
-        self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    def propose(
+        self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_use_block_groups: bool = True
     ) -> Params | Refused:
-        """The same without groups of the grid: a row in a block or a cluster."""
-        return _proposed(segment, inputs, device, may_use_block_groups=False)
+        """See `Scheduler.propose`. Without block groups of the grid a row is in a block or a cluster."""
+        found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
+        if isinstance(found, Refused):
+            return found
+        row = row_space(segment, found, device, may_use_block_groups=may_use_block_groups)
+        best = _best(row, device)
+        if best is None:
+            return Refused(f"no way to hold rows of {found.length} elements on chip")
+        return _params(segment, found, row, best, inputs, device)
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
@@ -98,19 +102,6 @@ class InnerPersistentScheduler(Scheduler):
 
 MAX_ELEMENT_STRIDE = 4
 """Rows that may be side by side: each takes all of the memory's sectors that any of them has an element of."""
-
-
-def _proposed(
-    segment: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, may_use_block_groups: bool
-) -> InnerPersistentParams | Refused:
-    found = find_rows(segment, inputs, MAX_ELEMENT_STRIDE)
-    if isinstance(found, Refused):
-        return found
-    row = row_space(segment, found, device, may_use_block_groups=may_use_block_groups)
-    best = _best(row, device)
-    if best is None:
-        return Refused(f"no way to hold rows of {found.length} elements on chip")
-    return _params(segment, found, row, best, inputs, device)
 
 
 def _best(row: RowSpace, device: DeviceInfo) -> RowMapping | None:

@@ -163,7 +163,8 @@ def propose_by_thread(
     if is_combined:
         largest = max((a for a in arguments if a.tensor in segment.output_tensors), key=lambda a: a.nbytes)
         kept.sort(key=lambda d: (sizes[groups[d]] == 1, largest.stride(groups[d])), reverse=True)
-    elif _is_inner_reduction(whole, reduced) and _reads_runs(arguments, segment, reduced):
+    elif reduced.issuperset(dropwhile(lambda g: g not in reduced, whole)) and _reads_runs(arguments, segment, reduced):
+        # All reduced dims are faster than all kept ones.
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
     cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
@@ -205,8 +206,3 @@ def _reads_runs(arguments: Sequence[Argument], segment: Fusion, reduced: frozens
     """Whether an input has what is reduced where its dims say, which threads that share it read as vectors. Windows do not."""
     reads = [a for a in arguments if a.tensor in segment.input_tensors and any(map(a.stride, reduced))]
     return any(a.displaced is None for a in reads)
-
-
-def _is_inner_reduction(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
-    """Whether all reduced dims are faster than all kept ones."""
-    return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))
