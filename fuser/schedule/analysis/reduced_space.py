@@ -1,4 +1,4 @@
-"""The iteration space that the reductions of a segment share, at the sizes at hand."""
+"""The iteration space of a segment, at the sizes at hand, whose dims are reduced, or scanned, or kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from functools import cached_property
 
-from fuser.ir.fusion.fusion import Fusion, IterDomain
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
@@ -14,25 +15,31 @@ from fuser.schedule.scheduler import SegmentInputs
 
 
 class ReducedSpace:
-    """The dims of a segment that `accepts_reductions` takes, as those of its reference.
+    """The dims of a segment, as those of its reference.
 
-    groups, reduced   of all dims of the reference, and of those that are reduced
-    sizes             elements of each
+    groups, reduced   of all dims of the reference, and of those that are reduced or scanned
+    sizes             elements of each; `length`: of all reduced ones, `kept`: of all others
+    order             dims of the reference, slowest first: if none is given, see `dim_order`
     """
 
-    def __init__(self, segment: Fusion, inputs: SegmentInputs) -> None:
+    def __init__(
+        self,
+        segment: Fusion,
+        inputs: SegmentInputs,
+        reference: Tensor,
+        reduced: frozenset[Group],
+        order: tuple[int, ...] | None = None,
+    ) -> None:
         self.segment, self.inputs, self.graph = segment, inputs, resolving_graph(segment)
-        self.reference = reference_reduction(segment, self.graph)
+        self.reference, self.reduced, self._order = reference, reduced, order
         self.groups = dim_groups(self.graph, self.reference)
-        self.reduced = reduced_groups(self.graph, self.reference)
         self.sizes = {g: inputs.evaluate(g.extent) for g in self.groups}
         self.kept = math.prod(n for g, n in self.sizes.items() if g not in self.reduced)
         self.length = math.prod(n for g, n in self.sizes.items() if g in self.reduced)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Dims of the reference, slowest first: see `dim_order`."""
-        return dim_order(self.graph, self.segment, self.reference, self.inputs)
+        return self._order or dim_order(self.graph, self.segment, self.reference, self.inputs)
 
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
@@ -59,9 +66,11 @@ class ReducedSpace:
 
 
 def reduced_space(segment: Fusion, inputs: SegmentInputs) -> ReducedSpace:
-    """That of a segment for some inputs, of which it is found once."""
+    """That of a segment that `accepts_reductions` takes, for some inputs, of which it is found once."""
     key = ReducedSpace, segment
     found: ReducedSpace | None = inputs.answers.get(key)
     if found is None:
-        found = inputs.answers[key] = ReducedSpace(segment, inputs)
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        found = inputs.answers[key] = ReducedSpace(segment, inputs, reference, reduced_groups(graph, reference))
     return found

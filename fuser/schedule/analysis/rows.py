@@ -17,7 +17,7 @@ from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bo
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
-from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.params import Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
@@ -27,9 +27,7 @@ from fuser.schedule.scheduler import Refused, SegmentInputs
 class Rows:
     """The rows of a segment.
 
-    order, groups   dims of the reference, slowest first, and the groups of all of them
-    reduced         groups along a row
-    length, rows    elements of a row, and how many there are
+    space           the dims of a row, those that are reduced, and those of the rows
     along, reads    inputs that are along a row, and those of them that have rows
     is_single       there is one row: inputs with rows cannot be distinguished from shared operands; `reads` has all
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
@@ -38,12 +36,7 @@ class Rows:
     repeated        of the bytes loaded, those that other rows or other reads bring as well: they come from a cache
     """
 
-    graph: IterationGraph
-    order: tuple[int, ...]
-    groups: list[Group]
-    reduced: frozenset[Group]
-    length: int
-    rows: int
+    space: ReducedSpace
     along: list[InputRead]
     reads: list[InputRead]
     is_single: bool
@@ -66,15 +59,8 @@ class Rows:
 
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
-        return {g for g in self.reduced if not g.is_broadcast} <= self.graph.concrete_groups(read.loop_dims)
-
-    def bounds(
-        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
-    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
-        """See `row_extent_ranges`."""
-        return row_extent_ranges(
-            segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least, parts=parts
-        )
+        space = self.space
+        return {g for g in space.reduced if not g.is_broadcast} <= space.graph.concrete_groups(read.loop_dims)
 
 
 @memoized
@@ -122,12 +108,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
     repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
-        graph,
-        order,
-        groups,
-        reduced,
-        length,
-        rows,
+        space,
         along,
         reads,
         is_single,
@@ -165,16 +146,7 @@ def contiguous_runs(order: Sequence[int], trivial: Sequence[int], along: Sequenc
 
 
 def row_extent_ranges(
-    segment: Fusion,
-    graph: IterationGraph,
-    reduced: frozenset[Group],
-    inputs: SegmentInputs,
-    capacity: int,
-    order: tuple[int, ...],
-    groups: list[Group],
-    least: int = 1,
-    *,
-    parts: bool = True,
+    space: ReducedSpace, capacity: int, least: int = 1, *, parts: bool = True
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
@@ -187,12 +159,12 @@ def row_extent_ranges(
       early and take registers;
     - if no bound of the product follows from bounds of the extents.
     """
-    mine = [groups[d] for d in order if groups[d] in reduced]
+    order, groups, sizes = space.order, space.groups, space.sizes
+    mine = [groups[d] for d in order if groups[d] in space.reduced]
     exactly = not has_bounded_product(g.extent for g in mine)
-    sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
-    exact = exactly or math.prod(sizes.values()) == capacity
-    along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
+    exact = exactly or math.prod(sizes[g] for g in mine) == capacity
+    along = [d for d in order if groups[d] in space.reduced and not groups[d].is_broadcast]
     runs = contiguous_runs(order, [d for d in order if groups[d].is_broadcast], along)
     known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
     room = capacity
@@ -203,9 +175,12 @@ def row_extent_ranges(
         place = next(
             (
                 (t.name, d)
-                for t in segment.input_tensors
+                for t in space.segment.input_tensors
                 for d, dim in enumerate(t.visible)
-                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu and has_followed_bounds(dim.extent)
+                if space.graph.group(dim) is g
+                and not dim.is_broadcast
+                and not t.is_cpu
+                and has_followed_bounds(dim.extent)
             ),
             None,
         )

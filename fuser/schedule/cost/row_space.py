@@ -99,8 +99,8 @@ def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block
     again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
     tensors = (*segment.input_tensors, *segment.output_tensors)
     return RowSpace(
-        found.rows,
-        found.length + found.missing_elements,
+        found.space.kept,
+        found.space.length + found.missing_elements,
         found.accesses.vector,
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,

@@ -109,25 +109,23 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
         if tie_threshold(two_kernels_us, device) < time:
             yield Refused(f"two kernels should take {two_kernels_us:.1f} us, one {time:.1f}")
             return
-        params = params_of(found, m, inputs, device)
+        params = params_of(found, m, device)
         if not isinstance(params, Refused):
             yield params
     yield Refused(f"a row of {space.length} elements does not fit on chip")
 
 
-def params_of(
-    found: SizedInnerOuter, m: InnerOuterMapping, inputs: SegmentInputs, device: DeviceInfo
-) -> InnerOuterParams | Refused:
+def params_of(found: SizedInnerOuter, m: InnerOuterMapping, device: DeviceInfo) -> InnerOuterParams | Refused:
     """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
     space, elements = found.space, m.threads * m.vector
     across = m.threads
     if m.exchange == SUMS:
         # Rows need all accesses: then only the last one has a test.
-        bounds = found.bounds(inputs, elements * m.batch, least=elements * (m.batch - 1) + 1)
+        bounds = found.bounds(elements * m.batch, least=elements * (m.batch - 1) + 1)
         across = columns_of_block(space.length, m)
     else:
         bounds = found.bounds(
-            inputs, elements * m.batch * m.sharing, 0 if m.rows_per_iteration < space.rows else m.rows_per_iteration
+            elements * m.batch * m.sharing, 0 if m.rows_per_iteration < space.rows else m.rows_per_iteration
         )
     if isinstance(bounds, Refused):
         return bounds
@@ -139,7 +137,7 @@ def params_of(
         else ColumnsOverGrid(m.sharing)
     )
     return InnerOuterParams(
-        found.order,
+        found.rows.order,
         found.inner_outer.reference.name,
         distribution,
         across,

@@ -24,7 +24,7 @@ from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import empty_schedule, recompute_cheap_values, sink_pass_count
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
-from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows
+from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows, row_extent_ranges
 from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.persistent_buffer_size import (
     inputs_first_read_after_reduction,
@@ -82,8 +82,8 @@ class InnerPersistentScheduler(Scheduler):
         row = row_space(segment, found, device, may_use_block_groups=may_use_block_groups)
         best = _best(row, device)
         if best is None:
-            return Refused(f"no way to hold rows of {found.length} elements on chip")
-        return _params(segment, found, row, best, inputs, device)
+            return Refused(f"no way to hold rows of {found.space.length} elements on chip")
+        return _params(found, row, best, device)
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
@@ -93,7 +93,7 @@ class InnerPersistentScheduler(Scheduler):
             return
         row = row_space(segment, found, device)
         for _, m in ROWS.ranked(row, device):
-            yield _params(segment, found, row, m, inputs, device)
+            yield _params(found, row, m, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, InnerPersistentParams)
@@ -110,21 +110,14 @@ def _best(row: RowSpace, device: DeviceInfo) -> RowMapping | None:
     return None if found is None else mapping_for_rows(row, found[1], device)
 
 
-def _params(
-    segment: Fusion,
-    found: Rows,
-    row: RowSpace,
-    m: RowMapping,
-    inputs: SegmentInputs,
-    device: DeviceInfo,
-) -> InnerPersistentParams | Refused:
+def _params(found: Rows, row: RowSpace, m: RowMapping, device: DeviceInfo) -> InnerPersistentParams | Refused:
     """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
     accesses = found.accesses
     capacity = m.threads * m.batch * m.sharing * accesses.vector
     # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
     is_whole = not (found.missing_elements or m.sharing > 1 or m.in_shared)
     least = m.threads * (m.batch - 1) * accesses.vector + 1 if is_whole else 1
-    bounds = found.bounds(segment, inputs, capacity - found.missing_elements, least, parts=not m.groups)
+    bounds = row_extent_ranges(found.space, capacity - found.missing_elements, least, parts=not m.groups)
     if isinstance(bounds, Refused):
         return bounds
     in_shared = found.shared_row_tensors(device) if m.in_shared else ()
@@ -132,7 +125,7 @@ def _params(
     narrow = {r.name for r in found.reads if r.tensor.dtype.itemsize < 4 and r.name not in accesses.in_phase}
     is_cut = not isinstance(accesses.access, Aligned)
     return InnerPersistentParams(
-        found.order,
+        found.space.order,
         m.threads,
         m.rows,
         m.batch,

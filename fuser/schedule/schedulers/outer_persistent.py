@@ -235,12 +235,12 @@ def propose_in_registers(
     if isinstance(space, Refused):
         return space
     space = replace(space, may_share=may_share, ending=ending)
-    rows, columns, reduced = space.rows, space.columns, reduced_space(segment, inputs)
+    rows, columns = space.rows, space.columns
     best = best_mapping(COLUMNS, space, device)
     if best is None:
         return Refused(f"no block holds {rows} rows of its columns")
     time_us, m = best
-    bounds = row_extent_ranges(segment, reduced.graph, reduced.reduced, inputs, rows, loops.order, reduced.groups)
+    bounds = row_extent_ranges(reduced_space(segment, inputs), rows)
     if isinstance(bounds, Refused):
         return bounds
     made = replace(

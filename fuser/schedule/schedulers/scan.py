@@ -14,13 +14,13 @@ occupy all SMs, the blocks of a cluster share them and exchange their totals in 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
@@ -28,11 +28,11 @@ from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     choose_vector,
     concrete_dims,
     dim_groups,
-    dim_order,
     refusal_of_space,
     resolving_graph,
     vector_limit,
@@ -127,7 +127,7 @@ class ScanScheduler(Scheduler):
         found = _sized_scan(segment, inputs, device)
         best, way = _best_way(found, device)
         reasons = Reasons(lambda: SCANS.reasons(as_told(way[1]), device))
-        return _params(segment, inputs, found, way, best, reasons)
+        return _params(found, way, best, reasons)
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
@@ -135,7 +135,7 @@ class ScanScheduler(Scheduler):
         found = _sized_scan(segment, inputs, device)
         _, way = _best_way(found, device)
         for _, m in SCANS.ranked(way[1], device)[1:_MAX_CANDIDATES]:
-            yield _params(segment, inputs, found, way, m, ())
+            yield _params(found, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ScanParams)
@@ -164,25 +164,18 @@ class ScanScheduler(Scheduler):
 
 @record(eq=False)
 class _SizedScan:
-    """A scan segment at given sizes: the order of its dims, the scanned dim and its extent, and possible vector accesses, each
-    with its space."""
+    """A scan segment at given sizes: its dims, of which one is scanned, and possible vector accesses, each with its space."""
 
-    order: tuple[int, ...]
-    groups: list[Group]
-    scanned: Group
-    length: int
+    dims: ReducedSpace
     candidates: list[tuple[RowAccesses, ScanSpace]]
 
 
 def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
     graph = resolving_graph(segment)
     reference = reference_scan(segment, graph)
-    order = dim_order(graph, segment, reference.output, inputs)
-    groups = dim_groups(graph, reference.output)
     scanned = graph.group(reference.axis)
-    length = inputs.evaluate(scanned.extent)
-    kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
-    fastest = groups[order[-1]]
+    dims = ReducedSpace(segment, inputs, reference.output, frozenset([scanned]))
+    fastest = dims.groups[dims.order[-1]]
     count = concrete_dims(graph, reference.output)
     arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
     full = [t for t in arguments if concrete_dims(graph, t) == count]
@@ -201,12 +194,12 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
     def work(way: RowAccesses) -> ScanSpace:
         is_cut = isinstance(way.access, Peeled)
         # The first part of a row that is cut where it is aligned may hold a single element of it.
-        spread = length + (way.vector - 1 if is_cut else 0)
+        spread = dims.length + (way.vector - 1 if is_cut else 0)
         sizes = [t.dtype.itemsize for t in full]
         return ScanSpace(
             inner=inner,
             length=spread if inner else round_to_significant_bits(spread, _DIGITS),
-            kept=round_to_significant_bits(kept, _DIGITS),
+            kept=round_to_significant_bits(dims.kept, _DIGITS),
             vector=way.vector,
             itemsize=_ACCESS_BYTES // limit,
             narrowest=min(sizes, default=_ACCESS_BYTES // limit),
@@ -218,11 +211,11 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
             operations=operations,
             most=max_unrolled_elements(segment, device),
             is_cut=is_cut,
-            is_divided=_has_both_sides(order, groups, scanned, inputs) if not inner else False,
-            is_apart=any(inputs.evaluate(fastest.extent) * size % SECTOR_BYTES for size in sizes),
+            is_divided=not inner and _has_both_sides(dims),
+            is_apart=any(dims.sizes[fastest] * size % SECTOR_BYTES for size in sizes),
         )
 
-    return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in candidates])
+    return _SizedScan(dims, [(way, work(way)) for way in candidates])
 
 
 def _best_way(found: _SizedScan, device: DeviceInfo) -> tuple[ScanMapping, tuple[RowAccesses, ScanSpace]]:
@@ -232,28 +225,22 @@ def _best_way(found: _SizedScan, device: DeviceInfo) -> tuple[ScanMapping, tuple
     return best, way
 
 
-def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:
+def _has_both_sides(dims: ReducedSpace) -> bool:
     """Whether dims of more than one element are slower than the scanned one, and others faster."""
-    slower = order[: next(k for k, d in enumerate(order) if groups[d] is scanned)]
-    return any(inputs.evaluate(groups[d].extent) != 1 for d in slower)
+    order = (dims.groups[d] for d in dims.order)
+    return any(dims.sizes[g] != 1 for g in takewhile(lambda g: g not in dims.reduced, order))
 
 
 def _params(
-    segment: Fusion,
-    inputs: SegmentInputs,
-    found: _SizedScan,
-    way: tuple[RowAccesses, ScanSpace],
-    m: ScanMapping,
-    reasons: Sequence[str],
+    found: _SizedScan, way: tuple[RowAccesses, ScanSpace], m: ScanMapping, reasons: Sequence[str]
 ) -> ScanParams:
     accesses, work = way
     bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
-    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.length)
-    if work.inner and 1 < found.length <= capacity:
-        graph, scanned = resolving_graph(segment), frozenset([found.scanned])
-        bounds = row_extent_ranges(segment, graph, scanned, inputs, capacity, found.order, found.groups)
+    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.dims.length)
+    if work.inner and 1 < found.dims.length <= capacity:
+        bounds = row_extent_ranges(found.dims, capacity)
     return ScanParams(
-        found.order,
+        found.dims.order,
         work.inner,
         m.along,
         m.across,

@@ -72,7 +72,7 @@ def check(
     assert found.space.vector == vector
     batch = -(-length // (vector * threads * sharing))
     trip = blocks * side_by_side * at_once
-    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= rows else 0)
+    bounds = found.bounds(threads * batch * vector * sharing, trip if trip >= rows else 0)
     assert not isinstance(bounds, Refused)
     params = InnerOuterParams(
         found.order,

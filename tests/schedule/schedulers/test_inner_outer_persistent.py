@@ -271,7 +271,7 @@ def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[SizedInnerOut
     found = find_inner_outer(fusion, inputs)
     assert not isinstance(found, Refused)
     mappings = (m for _, m in INNER_OUTER.ranked(found.space, SMALL))
-    params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), inputs, SMALL)
+    params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), SMALL)
     assert isinstance(params, InnerOuterParams)
     return found, params
 
