@@ -75,7 +75,7 @@ def check(
     bounds = found.bounds(threads * batch * vector * sharing, trip if trip >= rows else 0)
     assert not isinstance(bounds, Refused)
     params = InnerOuterParams(
-        found.order,
+        found.rows.order,
         found.inner_outer.reference.name,
         OverCluster(blocks, sharing) if in_cluster else ColumnsOverGrid(sharing),
         threads,
