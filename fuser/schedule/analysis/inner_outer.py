@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 
 from fuser.ir.fusion.fusion import (
     Fusion,
-    IterDomain,
     Reducing,
     Tensor,
     TensorExpr,
@@ -17,7 +16,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
-from fuser.schedule.analysis.reference import dim_groups, refusal_of_space
+from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
 from fuser.schedule.scheduler import Refused
 
 
@@ -67,7 +66,7 @@ def classify_reductions(segment: Fusion, graph: IterationGraph, *, first: bool) 
     if refused is not None:
         return refused
     inner_outer = InnerOuter(row[0], along, others, row, column)
-    if len(input_dims(segment, graph, along | others)) < len(along | others):
+    if not input_dims(segment, graph).keys() >= along | others:
         return Refused("no input has some dimension of the iteration space")
     after = downstream(segment.tensor_exprs, column)
     late = next((t for t in after if any(graph.group(d) in others for d in t.visible)), None)
@@ -112,20 +111,4 @@ def downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[T
                 if t not in reached:
                     reached.add(t)
                     found.append(t)
-    return found
-
-
-def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
-    """An input dim for each of some groups that inputs have."""
-    found = _dims_of_inputs(segment, graph)
-    return [found[g] for g in groups if g in found]
-
-
-@memoized
-def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterDomain]:
-    found: dict[Group, IterDomain] = {}
-    for t in segment.input_tensors:
-        for d in t.visible:
-            if not d.is_broadcast:
-                found.setdefault(graph.group(d), d)
     return found

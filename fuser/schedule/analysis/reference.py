@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion.fusion import Fusion, Squeeze, Tensor, memory_order
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Squeeze, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
@@ -121,6 +121,17 @@ def _cross_thread_dim(
         ):
             return f"{e.output.name} is read from one place of a dimension of {e.input.name}"
     return None
+
+
+@memoized
+def input_dims(segment: Fusion, graph: IterationGraph) -> Mapping[Group, Sequence[tuple[str, int, IterDomain]]]:
+    """(input, position, dim) of the dims of inputs that have several elements, by their group."""
+    found: dict[Group, list[tuple[str, int, IterDomain]]] = {}
+    for t in segment.input_tensors:
+        for i, d in enumerate(() if t.is_cpu else t.visible):
+            if not d.is_broadcast:
+                found.setdefault(graph.group(d), []).append((t.name, i, d))
+    return found
 
 
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:

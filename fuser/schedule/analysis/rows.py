@@ -18,7 +18,7 @@ from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
-from fuser.schedule.analysis.reference import vector_limit
+from fuser.schedule.analysis.reference import input_dims, vector_limit
 from fuser.schedule.params import Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
@@ -172,18 +172,8 @@ def row_extent_ranges(
         if g.extent.is_const:
             room //= sizes[g]
             continue
-        place = next(
-            (
-                (t.name, d)
-                for t in space.segment.input_tensors
-                for d, dim in enumerate(t.visible)
-                if space.graph.group(dim) is g
-                and not dim.is_broadcast
-                and not t.is_cpu
-                and has_followed_bounds(dim.extent)
-            ),
-            None,
-        )
+        places = input_dims(space.segment, space.graph).get(g, ())
+        place = next(((name, i) for name, i, dim in places if has_followed_bounds(dim.extent)), None)
         if place is None or not has_followed_bounds(g.extent):
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
         others = math.prod(sizes[m] for m in mine if m is not g)

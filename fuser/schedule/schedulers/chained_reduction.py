@@ -33,7 +33,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_groups, refusal_of_space, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space, resolving_graph
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
@@ -189,16 +189,8 @@ def _row_count_ranges(
     if len(unknown) != 1:
         return ()
     others = math.prod(g.extent.value for g in kept if g.extent.is_const)
-    place = next(
-        (
-            (t.name, i)
-            for t in segment.input_tensors
-            for i, d in enumerate(t.visible)
-            if graph.group(d) is unknown[0] and not d.is_broadcast and not t.is_cpu
-        ),
-        None,
-    )
-    return () if place is None else ((*place, 1, most // others),)
+    places = input_dims(segment, graph).get(unknown[0], ())
+    return tuple((name, i, 1, most // others) for name, i, _ in places[:1])
 
 
 @memoized

@@ -22,10 +22,9 @@ from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from fuser.schedule.analysis.inner_outer import (
     concrete_reduced_groups,
     downstream,
-    input_dims,
     row_orientations,
 )
-from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, input_dims, resolving_graph
 from fuser.schedule.transforms.loops import merge_axes
 
 
@@ -41,10 +40,11 @@ class InnerOuterScheduleBuilder:
         inner_outer = next(s for s in row_orientations(segment, graph) if s.reference.name == reference)
         self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
-        self.along = input_dims(segment, graph, inner_outer.along)
+        places = input_dims(segment, graph)
+        self.along = [places[g][0][2] for g in inner_outer.along]
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, inner_outer.reference)
-        self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
+        self.order = [places[groups[d]][0][2] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
         """Full-size values that are kept between data passes, without the copies of inputs."""
