@@ -253,36 +253,29 @@ def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
 
 def _is_kept(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
     _, full = _full_size(builder)
-    needed_later: set[str] = set()
+    kept: set[str] = set()
+
+    def nbytes(t: Tensor) -> int:
+        return t.dtype.itemsize
+
+    def is_worth_keeping(name: str) -> bool:
+        expr = builder.definition(name)
+        assert expr is not None
+        sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
+        if any(t.name in builder.input_names for t in sources):
+            return True
+        if inputs_only:
+            return False
+        if not is_cheap(builder, name):
+            return True
+        if few_registers:
+            return False
+        return nbytes(builder.state(name).tensor) < sum(nbytes(t) for t in sources if t.name not in kept)
 
     def keep(name: str) -> bool:
-        worth = name in full and _is_worth_keeping(
-            builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only
-        )
+        worth = name in full and is_worth_keeping(name)
         if worth:
-            needed_later.add(name)
+            kept.add(name)
         return worth
 
     return keep
-
-
-def _is_worth_keeping(
-    builder: ScheduleBuilder, name: str, full: Set[str], kept: Set[str], *, few_registers: bool, inputs_only: bool
-) -> bool:
-    expr = builder.definition(name)
-    assert expr is not None
-    sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
-    if any(t.name in builder.input_names for t in sources):
-        return True
-    if inputs_only:
-        return False
-    if not is_cheap(builder, name):
-        return True
-    if few_registers:
-        return False
-    needed = [t for t in sources if t.name not in kept]
-    return _bytes(builder.state(name).tensor) < sum(map(_bytes, needed))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.dtype.itemsize

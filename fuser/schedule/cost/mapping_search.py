@@ -23,6 +23,7 @@ MAX_REMEMBERED = 4096
 
 S = TypeVar("S")
 M = TypeVar("M")
+T = TypeVar("T")
 Timed = tuple[float, M]
 """A mapping with the microseconds that it should take."""
 
@@ -114,3 +115,13 @@ def best_mapping(search: MappingSearch[S, M], space: S, device: DeviceInfo) -> T
     """The mapping to propose for a space; None if none fits."""
     times = (search.likely or search.times)(space, device)
     return preferred(times, lambda timed: search.preference(space, timed, device), device)
+
+
+def fastest_of(
+    search: MappingSearch[S, M], spaces: Iterable[tuple[S, T]], device: DeviceInfo
+) -> tuple[M, tuple[S, T]] | None:
+    """The mapping that should take least time, of several spaces, with its space and what comes with that."""
+    found = ((best_mapping(search, space[0], device), space) for space in spaces)
+    timed = ((*best, space) for best, space in found if best is not None)
+    fastest = min(timed, key=lambda each: each[0], default=None)
+    return None if fastest is None else fastest[1:]

@@ -13,7 +13,7 @@ code that are not in `code_costs` were fitted to two thirds of 104 reductions on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
@@ -94,6 +94,10 @@ class ReductionMapping(NamedTuple):
         return self.along * self.across * (self.outer or 1)
 
 
+_WorkOf = Callable[[ReductionMapping, int], Work]
+"""Of mappings, with so many blocks on an SM."""
+
+
 def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
     """All mappings that fit on the device, one at least."""
     for m in _single_accesses(space, device):
@@ -140,14 +144,16 @@ def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[R
     """Times of mappings, without asking for those of mappings that surely take longer than others."""
     singles = list(_single_accesses(space, device))
     resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
-    found = [(_block_work(space, m, device), m) for m in singles]
+    works = [_work_of_block(space, m, device) for m in singles]
     model = TimeModel(device)
-    bounds = [_least_time(space, of, m, resident[m.threads], device, model) for of, m in found]
+    bounds = [
+        _least_time(space, work_of(m, resident[m.threads]), device, model)
+        for work_of, m in zip(works, singles, strict=True)
+    ]
 
     def times_of(place: int) -> Iterator[Timed[ReductionMapping]]:
-        of, single = found[place]
-        for m in _with_unrolls(space, single, device):
-            yield model.total(_work_of(space, of, m, m.resident, device)), m
+        for m in _with_unrolls(space, singles[place], device):
+            yield model.total(works[place](m, m.resident)), m
 
     return times_within_bounds(bounds, times_of, device)
 
@@ -256,30 +262,8 @@ def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, 
     return max(int(threads <= BLOCKS[0] and unroll == 1), fitting_blocks(threads, registers, device))
 
 
-class _BlockWork(NamedTuple):
-    """What mappings ask of the machine that differ in nothing but the accesses of an iteration; see `Work`.
-
-    moved          by a block, in all iterations
-    once           instructions of a thread, beside those `of_access`
-    warp_accesses, lines   accesses of a warp that are looked up one after another, and lines of each
-    latency        cycles of an access
-    """
-
-    blocks: int
-    cluster: int
-    warps: int
-    moved: float
-    cached: float
-    of_access: float
-    once: float
-    warp_accesses: int
-    lines: float
-    latency: float
-    epilogue_us: float
-    start: float
-
-
-def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _BlockWork:
+def _work_of_block(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _WorkOf:
+    """What mappings ask of the machine that differ from one in nothing but the accesses of an iteration."""
     cycle, latencies = device.cycle, device.latencies
     warps = ceil_div(m.threads, WARP)
     blocks = _blocks_of(space, m)
@@ -313,56 +297,44 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
         # The last block has the parts of all.
         start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
         epilogue_us += COUNTED * latencies.atomic_ns * blocks / 1e3
-    return _BlockWork(
-        blocks,
-        m.sharing if m.cluster else 1,
-        warps,
-        moved - read + read / space.reuse,
-        fetched - read / space.reuse if space.reuse > 1 else 0.0,
-        of_access,
-        joined * JOIN * join_steps + ROW + space.row_work,
-        WARP // lanes,
-        max(1.0, lanes * size / LINE_BYTES),
-        latency,
-        epilogue_us,
-        start,
-    )
+    once = joined * JOIN * join_steps + ROW + space.row_work
+    warp_accesses, lines = WARP // lanes, max(1.0, lanes * size / LINE_BYTES)
+    all_moved = moved - read + read / space.reuse
+    all_cached = fetched - read / space.reuse if space.reuse > 1 else 0.0
+
+    def work_of(m: ReductionMapping, resident: int) -> Work:
+        along, outer = _accesses_per_thread(space, m)
+        unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
+        iterations = ceil_div(unrolled, m.unroll) * other
+        return Work(
+            blocks=blocks,
+            resident=resident,
+            cluster=m.sharing if m.cluster else 1,
+            iterations=iterations,
+            warps=warps,
+            moved=all_moved / iterations,
+            cached=all_cached / iterations,
+            instructions=m.unroll * of_access + once / iterations,
+            lines=m.unroll * warp_accesses * lines * LOOKUP,
+            latency=m.unroll * latency * cycle + latencies.dram_ns / 1e3,
+            epilogue_us=epilogue_us,
+            start=start,
+        )
+
+    return work_of
 
 
 def reduction_work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    return _work_of(space, _block_work(space, m, device), m, m.resident, device)
+    return _work_of_block(space, m, device)(m, m.resident)
 
 
-def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
-    along, outer = _accesses_per_thread(space, m)
-    unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
-    iterations = ceil_div(unrolled, m.unroll) * other
-    return Work(
-        blocks=of.blocks,
-        resident=resident,
-        cluster=of.cluster,
-        iterations=iterations,
-        warps=of.warps,
-        moved=of.moved / iterations,
-        cached=of.cached / iterations,
-        instructions=m.unroll * of.of_access + of.once / iterations,
-        lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
-        latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
-        epilogue_us=of.epilogue_us,
-        start=of.start,
-    )
-
-
-def _least_time(
-    space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo, model: TimeModel
-) -> float:
-    """Microseconds that such blocks take at least, with any number of accesses an iteration, `resident` or fewer on an SM.
+def _least_time(space: ReductionSpace, single: Work, device: DeviceInfo, model: TimeModel) -> float:
+    """Microseconds that blocks take at least with any number of accesses an iteration, and no more of them on an SM.
 
     With a single access nothing is read that nobody needs, the first iteration is the shortest, and a thread has the fewest
     registers. But memory is waited for in each iteration.
     """
-    single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
     return model.least(single, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))
 

@@ -14,7 +14,6 @@ occupy all SMs, the blocks of a cluster share them and exchange their totals in 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
@@ -26,7 +25,6 @@ from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
@@ -39,7 +37,7 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
-from fuser.schedule.cost.mapping_search import best_mapping
+from fuser.schedule.cost.mapping_search import fastest_of
 from fuser.schedule.cost.reduction_space import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
@@ -124,18 +122,21 @@ class ScanScheduler(Scheduler):
         return refusal_of_space(segment, graph, reference.output, groups) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        found = _sized_scan(segment, inputs, device)
-        best, way = _best_way(found, device)
-        reasons = Reasons(lambda: SCANS.reasons(as_told(way[1]), device))
-        return _params(found, way, best, reasons)
+        dims, ways = _sized_scan(segment, inputs, device)
+        found = fastest_of(SCANS, ways, device)
+        assert found is not None
+        best, way = found
+        return _params(dims, way, best, Reasons(lambda: SCANS.reasons(as_told(way[0]), device)))
 
     def others(
         self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
     ) -> Iterator[Params | Refused]:
-        found = _sized_scan(segment, inputs, device)
-        _, way = _best_way(found, device)
-        for _, m in SCANS.ranked(way[1], device)[1:_MAX_CANDIDATES]:
-            yield _params(found, way, m, ())
+        dims, ways = _sized_scan(segment, inputs, device)
+        found = fastest_of(SCANS, ways, device)
+        assert found is not None
+        _, way = found
+        for _, m in SCANS.ranked(way[0], device)[1:_MAX_CANDIDATES]:
+            yield _params(dims, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ScanParams)
@@ -162,15 +163,12 @@ class ScanScheduler(Scheduler):
         return builder
 
 
-@record(eq=False)
-class _SizedScan:
-    """A scan segment at given sizes: its dims, of which one is scanned, and possible vector accesses, each with its space."""
-
-    dims: ReducedSpace
-    candidates: list[tuple[RowAccesses, ScanSpace]]
+_Way = tuple[ScanSpace, RowAccesses]
+"""Vector accesses that a scan may have, with its space."""
 
 
-def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
+def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> tuple[ReducedSpace, list[_Way]]:
+    """The dims of a segment at given sizes, of which one is scanned, and the accesses that it may have."""
     graph = resolving_graph(segment)
     reference = reference_scan(segment, graph)
     scanned = graph.group(reference.axis)
@@ -215,14 +213,7 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
             is_apart=any(dims.sizes[fastest] * size % SECTOR_BYTES for size in sizes),
         )
 
-    return _SizedScan(dims, [(way, work(way)) for way in candidates])
-
-
-def _best_way(found: _SizedScan, device: DeviceInfo) -> tuple[ScanMapping, tuple[RowAccesses, ScanSpace]]:
-    """The mapping that should take least time, of all accesses that there may be."""
-    ways = ((best_mapping(SCANS, way[1], device), way) for way in found.candidates)
-    _, best, way = min(((*best, way) for best, way in ways if best is not None), key=operator.itemgetter(0))
-    return best, way
+    return dims, [(work(way), way) for way in candidates]
 
 
 def _has_both_sides(dims: ReducedSpace) -> bool:
@@ -231,16 +222,14 @@ def _has_both_sides(dims: ReducedSpace) -> bool:
     return any(dims.sizes[g] != 1 for g in takewhile(lambda g: g not in dims.reduced, order))
 
 
-def _params(
-    found: _SizedScan, way: tuple[RowAccesses, ScanSpace], m: ScanMapping, reasons: Sequence[str]
-) -> ScanParams:
-    accesses, work = way
+def _params(dims: ReducedSpace, way: _Way, m: ScanMapping, reasons: Sequence[str]) -> ScanParams:
+    work, accesses = way
     bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
-    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.dims.length)
-    if work.inner and 1 < found.dims.length <= capacity:
-        bounds = row_extent_ranges(found.dims, capacity)
+    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - dims.length)
+    if work.inner and 1 < dims.length <= capacity:
+        bounds = row_extent_ranges(dims, capacity)
     return ScanParams(
-        found.dims.order,
+        dims.order,
         work.inner,
         m.along,
         m.across,

@@ -8,7 +8,7 @@ memory. A block processes tiles of M x N (the loops: transpose_loops.py), of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
@@ -22,7 +22,7 @@ from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, best_mapping
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
@@ -78,9 +78,10 @@ class TransposeScheduler(Scheduler):
         found = plans_of(segment, inputs, device)
         if isinstance(found, Refused):
             return found
-        _, plan, m = min(_best_of_each(found, device), key=lambda timed: timed[0], default=(0.0, None, None))
-        if plan is None or m is None:
+        best = fastest_of(TRANSPOSES, ((plan.work, plan) for plan in found), device)
+        if best is None:
             return Refused(f"tiles of {len(found[0].tiled.staged)} arguments need more shared memory than there is")
+        m, (_, plan) = best
         return plan.params(m, device)
 
     def others(
@@ -221,17 +222,6 @@ def _work(
         written=written,
         computed=sum(instructions for _, instructions in space.computed()),
     )
-
-
-def _best_of_each(
-    plans: Iterable[TransposePlan], device: DeviceInfo
-) -> Iterator[tuple[float, TransposePlan, TransposeMapping]]:
-    """The first mapping of each plan, and its microseconds."""
-    for plan in plans:
-        best = best_mapping(TRANSPOSES, plan.work, device)
-        if best is not None:
-            time, m = best
-            yield time, plan, m
 
 
 @record(eq=False)
