@@ -155,13 +155,17 @@ def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[R
         for m in _with_unrolls(space, singles[place], device):
             yield model.total(works[place](m, m.resident)), m
 
-    return times_within_bounds(bounds, times_of, device)
+    return times_within_bounds(bounds, times_of, lambda place: _rank(space, singles[place], device), device)
 
 
 def _preference(space: ReductionSpace, timed: Timed[ReductionMapping], device: DeviceInfo) -> tuple[object, ...]:
     """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
     _, m = timed
-    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
+    return *_rank(space, m, device), -m.unroll, m
+
+
+def _rank(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> tuple[object, ...]:
+    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
