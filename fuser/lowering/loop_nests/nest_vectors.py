@@ -43,6 +43,7 @@ from fuser.lowering.loop_nests.nest_state import Nest
 from fuser.lowering.loop_nests.nest_storage import NestStorage
 from fuser.lowering.loop_nests.nest_values import LEVEL_2
 from fuser.lowering.memory.pipeline_copies import ASYNC_ELEMENT, async_copy
+from fuser.lowering.parallel_axes import guarded
 
 
 def _merge_tests(stmts: list[Stmt]) -> list[Stmt]:
@@ -194,18 +195,18 @@ class NestVectors(NestStorage):
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
                 at_once = self._overread_vector(leader, nest, stmt)
                 if at_once is not None:
-                    return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
+                    return guarded(self._owner_condition(leader, target, at_zero), at_once)
             cut = self._partial_vectors(leader, *moved, nest, whole, copied)
             if cut is not None and is_async and not problems[0] and self._has_aligned_base(source_tensor, nbytes):
                 # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
                 alike = self._partial_vectors(leader, *moved, nest, stmts, copied)
                 if alike is None:
-                    alike = self._predicated(stmts, self._tests_of_elements(leader, nest)[1])
+                    alike = guarded(self._tests_of_elements(leader, nest)[1], stmts, Role.predicate)
                 cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
-                cut = self._predicated(whole, self._tests_of_elements(leader, nest)[1])
+                cut = guarded(self._tests_of_elements(leader, nest)[1], whole, Role.predicate)
             if cut is not None:
-                return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
+                return guarded(self._owner_condition(leader, target, at_zero), cut)
         else:
             self._check_whole_vectors(t, loops, indexer, lane, width)
         if isinstance(expr, (Resize, Gather)):
@@ -259,7 +260,7 @@ class NestVectors(NestStorage):
             else [async_copy(copied, AsyncCopy(target[0], place, source[0], at, 1, source[2]))]
         )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
-        stmts, unroll = self._predicated(move, inside), True
+        stmts, unroll = guarded(inside, move, Role.predicate), True
         if target[0].is_shared and copied is None and others is all_of() and inside is not all_of():
             # A place in shared memory is filled whole: it is read in one access, whatever of it is in a row. Rows together
             # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003, Float weights).
@@ -272,7 +273,7 @@ class NestVectors(NestStorage):
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
-        return self._predicated([single], others)
+        return guarded(others, [single], Role.predicate)
 
     def _is_only_read(self, tensor: Tensor, source: TensorLayout) -> bool:
         """Whether a tensor is an input that the kernel does not write."""
@@ -316,7 +317,7 @@ class NestVectors(NestStorage):
             zero = Literal(REDUCTIONS["sum"].identity(move.dst.dtype), move.dst.dtype)
             fill = Store(move.dst, move.dst_index + element, zero)
             orelse = (For(element, ZERO, const(width), ONE, (fill,), unroll=True),)
-        return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
+        return guarded(others, [If(all_of(*easiest), (read,), orelse, Role.predicate)], Role.predicate)
 
     def _tests_of_elements(self, leader: str, nest: Nest) -> tuple[list[Cond], Cond]:
         """The tests that depend on the element of a vector, and the conjunction of the others."""
