@@ -56,9 +56,6 @@ NUMBERS: dict[str, dict[str, str]] = {
     "cost/scratch_budget.py": {
         "elements": "BESIDE_COLUMNS",
     },
-    "tuning_candidates.py": {
-        "elements": "-",
-    },
     "schedulers/chained_reduction.py": {
         "threads": "MAX_BLOCKS STREAMED_BLOCKS",
         "elements": "LONG",

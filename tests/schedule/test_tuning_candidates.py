@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -101,15 +100,6 @@ def test_differences_in_words() -> None:
     other = ReductionParams((0,), True, 32, 1, 1, (), 1)
     assert difference(old, other) == "ReductionParams instead of PointwiseParams"
     assert list(neighbours(NoOpParams(), H200)) == []
-
-
-def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
-    together = ReductionParams((0, 1), True, 256, 1, 4, ("t0",), 16, cluster=True)
-    assert {
-        (p.grid_reduce, p.block_reduce, p.cluster) for p in neighbours(together, H200) if isinstance(p, ReductionParams)
-    } == {(16, 256, True)}
-    counted = Counter(type(p) for p in neighbours(together, H200))
-    assert set(counted) == {ReductionParams}
 
 
 def test_reasons_say_what_differs() -> None:

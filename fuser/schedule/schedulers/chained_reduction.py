@@ -47,6 +47,7 @@ from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler, schedule_rows
 from fuser.schedule.schedulers.outer_persistent import (
+    OuterPersistentScheduler,
     PlacedColumns,
     propose_columns,
     propose_in_registers,
@@ -104,35 +105,26 @@ class ChainedReductionScheduler(Scheduler):
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        space = reduced_space(segment, inputs)
         rows = _row_reduction_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
             return rows
-        count, length = space.kept, space.length
-        if count < 1:
-            return Refused("there is no row")
-        if isinstance(rows, InnerPersistentParams):
-            rows_per_block = rows.rows
-        else:
-            rows_per_block = rows.block_iterate * (1 if rows.inner else rows.vector)
-        found = -(-count // rows_per_block)
-        is_long = isinstance(rows, ReductionParams) and length * rows_per_block > LONG
-        if isinstance(rows, ReductionParams) and rows.grid_reduce > 1 and not rows.cluster:
-            if is_long:
-                return Refused("several blocks share a result of a row")
-            rows = replace(rows, grid_reduce=1)
-        is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= ITERATIONS * STREAMED_BLOCKS
-        blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
-        trips = -(-found // max(blocks, 1))
-        reason = (
-            f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} iterations"
-        )
-        bounds: tuple[tuple[str, int, int, int], ...] = ()
-        most = next((n for n in FEW_BLOCKS if found <= n), 0)
-        if blocks == 0 and most:
-            bounds = _row_count_ranges(space.graph, segment, space.sizes.keys() - space.reduced, most * rows_per_block)
-        words = f"{reason}: the last one joins what all of them have"
-        return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
+        return _chained_to(rows, segment, inputs)
+
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        if not isinstance(proposed, ChainedParams):
+            return
+        rows = proposed.rows
+        of_rows = (InnerPersistentScheduler(), OuterPersistentScheduler(), ReductionScheduler())
+        scheduler = next(s for s in of_rows if isinstance(rows, s.params))
+        for other in scheduler.others(rows, _row_segment(segment), inputs, device):
+            if isinstance(other, OuterPersistentParams):
+                yield replace(proposed, rows=other)
+            elif isinstance(other, ReductionParams) or (isinstance(other, InnerPersistentParams) and not other.groups):
+                yield _chained_to(other, segment, inputs)
+        if proposed.blocks and not proposed.extent_ranges:
+            yield from (replace(proposed, blocks=blocks) for blocks in (proposed.blocks * 2, proposed.blocks // 2))
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ChainedParams)
@@ -145,6 +137,34 @@ class ChainedReductionScheduler(Scheduler):
                 builder = schedule_reduction(segment, params.rows, params.blocks)
         require_extents(builder, params.extent_ranges)
         return builder
+
+
+def _chained_to(
+    rows: ReductionParams | InnerPersistentParams, segment: Fusion, inputs: SegmentInputs
+) -> ChainedParams | Refused:
+    """Loops for the reductions of rows, with as many blocks as leave few results to join."""
+    space = reduced_space(segment, inputs)
+    if space.kept < 1:
+        return Refused("there is no row")
+    if isinstance(rows, InnerPersistentParams):
+        rows_per_block = rows.rows
+    else:
+        rows_per_block = rows.block_iterate * (1 if rows.inner else rows.vector)
+    found = -(-space.kept // rows_per_block)
+    if isinstance(rows, ReductionParams) and rows.grid_reduce > 1 and not rows.cluster:
+        if space.length * rows_per_block > LONG:
+            return Refused("several blocks share a result of a row")
+        rows = replace(rows, grid_reduce=1)
+    is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= ITERATIONS * STREAMED_BLOCKS
+    blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
+    trips = -(-found // max(blocks, 1))
+    reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} iterations"
+    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    most = next((n for n in FEW_BLOCKS if found <= n), 0)
+    if blocks == 0 and most:
+        bounds = _row_count_ranges(space.graph, segment, space.sizes.keys() - space.reduced, most * rows_per_block)
+    words = f"{reason}: the last one joins what all of them have"
+    return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
 
 def _with_persistent_columns(
