@@ -17,6 +17,7 @@ from fuser.ir.kernel.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
+from fuser.schedule.cost import row_search
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings
 from fuser.schedule.cost.row_search import ROWS
 from fuser.schedule.cost.row_space import RowSpace
@@ -42,7 +43,9 @@ def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     # Rows of tests are short.
     monkeypatch.setattr(enumeration, "MIN_THREADS", 1)
     # A search of its own: nothing is taken from before, nor left for later tests.
-    monkeypatch.setattr(inner_persistent, "ROWS", replace(ROWS, mappings=some, likely=None))
+    search = replace(ROWS, mappings=some, likely=None)
+    for where in (row_search, inner_persistent):
+        monkeypatch.setattr(where, "ROWS", search)
 
 
 def go_over_groups(monkeypatch: pytest.MonkeyPatch, kind: Kind, groups: int = 0) -> None:

@@ -37,7 +37,6 @@ from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import launch_bounds_blocks, max_registers, resident_blocks
 from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.transforms.shared_rows import unrolled
 
 CUT, CUT_IN_SHARED = 18.0, 11.0
@@ -258,6 +257,11 @@ def _registers(row: RowSpace, batch: int, one_pass: bool, *, in_shared: bool) ->
     return expected, expected + moving + 12 * words
 
 
+def _shared_bytes(row: RowSpace, threads: int, batch: int) -> int:
+    """Of a block whose rows lie in shared memory."""
+    return threads * batch * row.vector * row.loaded + BESIDE_ROW
+
+
 def _registers_of_later_passes(row: RowSpace, batch: int) -> int:
     """Registers of what later data passes read first, where all of it is read before."""
     return batch * -(-row.vector * row.late_bytes // REGISTER_BYTES)
@@ -306,7 +310,7 @@ def _in_shared(row: RowSpace, device: DeviceInfo, one_pass: bool) -> Iterator[Ro
                 break
             if -(-mine // threads) < batch:
                 continue
-            shared_bytes = threads * batch * row.vector * row.loaded + BESIDE_ROW
+            shared_bytes = _shared_bytes(row, threads, batch)
             if threads > device.max_threads_per_block or shared_bytes > device.shared_per_block_optin:
                 continue
             resident = resident_blocks(threads, expected, device, shared_bytes)
@@ -323,7 +327,7 @@ def _groups(row: RowSpace, device: DeviceInfo, one_pass: bool, *, in_shared: boo
         for batch, sharing in candidate_block_splits(row.accesses, threads, MIN_PIECES if in_shared else 1, most):
             _, needed = _registers(row, batch, one_pass, in_shared=in_shared)
             needed += OF_GROUP
-            shared_bytes = threads * batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
+            shared_bytes = _shared_bytes(row, threads, batch) if in_shared else 0
             if needed > max_registers(threads, device) or shared_bytes > device.shared_per_block_optin:
                 break
             # All of them have to be co-resident, with what they may need at most; one binary serves a whole rung.
@@ -340,26 +344,3 @@ def clusters_of(row: RowSpace, device: DeviceInfo) -> Iterator[int]:
         if sharing > 1 and (device.clusters(sharing) < 1 or row.accesses < 2 * WARP * sharing):
             return
         yield sharing
-
-
-def row_mapping_of(row: RowSpace, params: InnerPersistentParams, device: DeviceInfo) -> RowMapping:
-    """The mapping that parameters say."""
-    in_shared, groups = bool(params.in_shared), params.groups
-    expected, _ = _registers(row, params.batch, params.one_pass, in_shared=in_shared)
-    expected += _registers_of_later_passes(row, params.batch) if params.load_all_first else 0
-    shared_bytes = params.threads * params.batch * row.vector * row.loaded + BESIDE_ROW if in_shared else 0
-    resident = resident_blocks(params.threads * params.rows, expected, device, shared_bytes)
-    if in_shared and row.is_misaligned:
-        resident = min(resident, launch_bounds_blocks(params.threads, expected))
-    return RowMapping(
-        params.threads,
-        params.batch,
-        params.cluster,
-        params.rows,
-        0 if groups is None else groups.count,
-        in_shared,
-        params.one_pass,
-        max(1, resident) if groups is None else groups.resident,
-        expected,
-        params.load_all_first,
-    )

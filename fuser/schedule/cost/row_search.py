@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.cost.estimate import TimeModel, Work
-from fuser.schedule.cost.mapping_search import MappingSearch, Timed, times_within_bounds
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed, best_mapping, times_within_bounds
 from fuser.schedule.cost.row_mappings import (
     RowCosts,
     RowMapping,
@@ -109,3 +109,9 @@ ROWS = MappingSearch(
     words=_words,
     likely=_likely_times,
 )
+
+
+def best_row_mapping(row: RowSpace, device: DeviceInfo) -> RowMapping | None:
+    """The mapping to propose; None if none fits. It is searched for any number of rows, and then made one for these."""
+    found = best_mapping(ROWS, row, device)
+    return None if found is None else mapping_for_rows(row, found[1], device)

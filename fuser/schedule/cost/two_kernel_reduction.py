@@ -46,7 +46,8 @@ from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, best_mapping
 from fuser.schedule.cost.reduction_mappings import REDUCTIONS
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_significant_bits, round_up_length
-from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
+from fuser.schedule.cost.row_mappings import RowMapping, row_work_of
+from fuser.schedule.cost.row_search import best_row_mapping
 from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import Refused, SegmentInputs
@@ -144,7 +145,9 @@ def compare_times(
         rows = find_rows(segment, inputs)
         assert not isinstance(rows, Refused)
         row = row_space(segment, rows, device)
-        one = _kept_rows_time(row, row_mapping_of(row, params, device), parts.spread, device)
+        m = best_row_mapping(row, device)
+        assert m is not None
+        one = _kept_rows_time(row, m, parts.spread, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
     launch = device.launch_behind

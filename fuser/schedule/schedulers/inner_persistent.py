@@ -25,14 +25,13 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import empty_schedule, recompute_cheap_values, sink_pass_count
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows, row_extent_ranges
-from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.persistent_buffer_size import (
     inputs_first_read_after_reduction,
     persistent_buffer_size,
     use_two_pass_statistics,
 )
-from fuser.schedule.cost.row_mappings import RowMapping, mapping_for_rows
-from fuser.schedule.cost.row_search import ROWS
+from fuser.schedule.cost.row_mappings import RowMapping
+from fuser.schedule.cost.row_search import ROWS, best_row_mapping
 from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.params import Aligned, BlockGroups, InnerPersistentParams, Params, ParamsClass, Peeled
 from fuser.schedule.reasons import Reasons
@@ -80,7 +79,7 @@ class InnerPersistentScheduler(Scheduler):
         if isinstance(found, Refused):
             return found
         row = row_space(segment, found, device, may_use_block_groups=may_use_block_groups)
-        best = _best(row, device)
+        best = best_row_mapping(row, device)
         if best is None:
             return Refused(f"no way to hold rows of {found.space.length} elements on chip")
         return _params(found, row, best, device)
@@ -102,12 +101,6 @@ class InnerPersistentScheduler(Scheduler):
 
 MAX_ELEMENT_STRIDE = 4
 """Rows that may be side by side: each takes all of the memory's sectors that any of them has an element of."""
-
-
-def _best(row: RowSpace, device: DeviceInfo) -> RowMapping | None:
-    """The mapping to propose; None if none fits. It is searched for any number of rows, and then made one for these."""
-    found = best_mapping(ROWS, row, device)
-    return None if found is None else mapping_for_rows(row, found[1], device)
 
 
 def _params(found: Rows, row: RowSpace, m: RowMapping, device: DeviceInfo) -> InnerPersistentParams | Refused:

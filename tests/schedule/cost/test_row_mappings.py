@@ -9,31 +9,17 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import REGISTER_STEP, WARP, DeviceInfo
-from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.persistent_buffer_size import persistent_buffer_size
 from fuser.schedule.cost.row_mappings import (
     CLUSTERS,
     RowMapping,
     clusters_of,
-    row_mapping_of,
     row_mappings,
     row_work_of,
 )
-from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace, row_space
+from fuser.schedule.cost.row_space import BLOCKS_OF_ROWS, MAX_BATCH, RowSpace
 from fuser.schedule.cost.scratch_budget import BESIDE_ROW
-from fuser.schedule.scheduler import Refused
-from tests.fusions.rows import (
-    Definition,
-    add_norm,
-    described,
-    fusion_of,
-    inputs_for,
-    layer_norm,
-    shapes_of,
-    softmax,
-)
-from tests.schedule.forced_rows import Kind, propose_only, proposed
 from tests.schedule.random_row_work import random_row_work
 
 H200 = DeviceInfo.preset("H200")
@@ -163,38 +149,6 @@ def test_several_rows_of_a_block_are_no_more_than_there_are() -> None:
         found = {m.rows for m in mappings(row, device)}
         assert max(found) < max(2, 2 * rows)
         assert max(found) <= max(BLOCKS_OF_ROWS)
-
-
-KINDS: dict[str, Kind] = {
-    "registers": lambda m: not m.in_shared and m.sharing == 1 and not m.load_all_first,
-    "early": lambda m: m.load_all_first and m.sharing == 1,
-    "cluster": lambda m: not m.in_shared and m.sharing > 1 and not m.groups,
-    "shared": lambda m: m.in_shared and not m.groups,
-    "group": lambda m: m.groups > 0,
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "define"),
-    [(k, d) for k in KINDS for d in (softmax, layer_norm, add_norm) if k != "early" or d is layer_norm],
-)
-@pytest.mark.parametrize("length", [16384, 12001])
-def test_a_mapping_is_what_its_parameters_say(
-    kind: str, define: Definition, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[RowMapping] = []
-
-    def noted(m: RowMapping) -> bool:
-        kept.extend([m] if KINDS[kind](m) else [])
-        return KINDS[kind](m)
-
-    propose_only(monkeypatch, noted)
-    fusion, shapes = fusion_of(define, DataType.BFloat16), shapes_of(define, 9, length)
-    params = proposed(fusion, *shapes, dtype=DataType.BFloat16)
-    found = find_rows(fusion, inputs_for(fusion, *(described(DataType.BFloat16, *s) for s in shapes)))
-    assert not isinstance(found, Refused)
-    mapping = row_mapping_of(row_space(fusion, found, H200), params, H200)
-    assert mapping._replace(registers=0) in [m._replace(registers=0) for m in kept]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -23,10 +23,10 @@ from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.cost import mapping_search
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.row_mappings import RowMapping
-from fuser.schedule.cost.row_search import ROWS
+from fuser.schedule.cost.row_search import ROWS, best_row_mapping
 from fuser.schedule.cost.row_space import RowSpace
 from fuser.schedule.scheduler import Refused
-from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler, _best
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (
     Definition,
@@ -261,7 +261,7 @@ def test_what_surely_takes_longer_is_no_proposal(seed: int) -> None:
     device = rng.choice((H200, H200, DeviceInfo.preset("sm_80"), DeviceInfo.preset("sm_120")))
     for rows in (template.rows, *some_rows(rng)):
         asked = replace(template, rows=rows)
-        best = _best(asked, device)
+        best = best_row_mapping(asked, device)
         ranked = ROWS.ranked(asked, device)
         assert best == (ranked[0][1] if ranked else None)
 
@@ -273,11 +273,11 @@ def test_the_trace_of_a_choice_repeats_it_for_other_rows(seed: int) -> None:
     template = random_asked(rng)
     for rows in some_rows(rng):
         trace = NumberTrace()
-        best = _best(replace(template, rows=trace.leaf(rows)), H200)
+        best = best_row_mapping(replace(template, rows=trace.leaf(rows)), H200)
         find = trace.function(None if best is None else tuple(best))
         for other in (rows, rows + 1, rows + 7, 2 * rows, *some_rows(rng)):
             found = find([other])
-            assert found is None or found == _best(replace(template, rows=other), H200), other
+            assert found is None or found == best_row_mapping(replace(template, rows=other), H200), other
         assert best is None or find([rows]) is not None
 
 
