@@ -50,6 +50,9 @@ KEPT_NESTS, KEPT = 2, 1.25
 def _loop_nests(work: PointwiseProblem, vector: int) -> Iterator[Loops]:
     """Loops over all parts: each by itself, with any of them beside the last one; or the fastest ones merged with it."""
     count, lengths = len(work.lengths), work.lengths
+    if work.is_one_run:
+        yield (tuple(range(count)),)
+        return
     yield tuple((p,) for p in range(count))
     for p in range(count - 2):
         if lengths[p] > 1:
@@ -139,21 +142,18 @@ def _estimated(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
 
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
-def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> PointwiseMapping:
-    """The mapping to propose."""
-    return _preferred(_estimated(work, device))
+def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> Timed[PointwiseMapping]:
+    """The mapping to propose, with its time."""
+    costs = _estimated(work, device)
+    best = preferred(costs.timed(), partial(_preference, costs), device)
+    assert best is not None
+    return best
 
 
 def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[Timed[PointwiseMapping], ...]:
     """The mappings that were compared, first the one to propose."""
     costs = _estimated(work, device)
     return ranked(costs.timed(), partial(_preference, costs), device)
-
-
-def _preferred(costs: PointwiseCosts) -> PointwiseMapping:
-    best = preferred(costs.timed(), partial(_preference, costs), costs.device)
-    assert best is not None
-    return best[1]
 
 
 def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[PointwiseMapping]) -> None:
@@ -165,18 +165,6 @@ def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[Poi
         for made in (m, *_iterations(group, m, (best.unroll,), along=place)) if best.unroll > 1 else (m,):
             if made.sequential is best.sequential:
                 costs.time(made)
-
-
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def fastest_run(work: PointwiseProblem, vector: int, device: DeviceInfo) -> PointwiseMapping:
-    """The mapping with all parts in one loop that should take least time."""
-    costs = PointwiseCosts(work, device)
-    group = costs.mapping_group(vector, (tuple(range(len(work.lengths))),))
-    for single in _single_iterations(group, device):
-        for m in (single, *_iterations(group, single)):
-            costs.time(m)
-    return _preferred(costs)
 
 
 def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[object, ...]:

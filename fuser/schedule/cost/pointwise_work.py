@@ -83,6 +83,7 @@ class PointwiseProblem(NamedTuple):
     read, written    bytes of device memory, once each
     computed         (parts along which values vary, as bits; instructions of one)
     most_elements    of a thread that the code may be repeated for
+    is_one_run       all parts are one loop
     may_merge        rows may be merged with what is around them: no vector is cut at their ends
     is_peeled        rows are cut at places of their own
     may_iterate      a thread may compute one index after another
@@ -95,6 +96,7 @@ class PointwiseProblem(NamedTuple):
     written: int
     computed: tuple[tuple[int, int], ...]
     most_elements: int
+    is_one_run: bool = False
     may_merge: bool = True
     is_peeled: bool = False
     may_iterate: bool = True

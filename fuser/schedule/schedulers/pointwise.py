@@ -203,7 +203,7 @@ def _params_with_inner_tile(
         return found
     # There are elements that are read once, and tests that are none.
     gains = bool(cells.whole_inputs) or not choice.tested.isdisjoint(cells.inner)
-    return found if gains and plain.misaligned_accesses is None else None
+    return found if gains and not plain.misaligned_accesses else None
 
 
 def _single_elements(builder: ScheduleBuilder) -> list[str]:
