@@ -106,11 +106,11 @@ class PointwiseSpace:
         """Where accesses that are aligned and whole would be less than half as wide as they could be: for each number of
         elements of a thread the width of each argument's accesses, and where these begin. Else empty."""
         run, limit = self.parts[-1], self.most_elements
-        while limit > 1 and not self.has_threads(limit):
-            limit //= 2
         length = math.prod(self.sizes[g] for g in run)
+        while limit > 1 and (length < MIN_VECTORS * limit or not self.has_threads(limit)):
+            limit //= 2
         solid = [g for g in run if self.sizes[g] != 1]
-        if not solid or limit == 1 or length < MIN_VECTORS * limit:
+        if not solid or limit == 1:
             return {}
         along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
         if not all(self._is_at_one_offset(a, run) for a in self.arguments):
@@ -159,7 +159,7 @@ class PointwiseSpace:
 
     @cached_property
     def most_elements(self) -> int:
-        """Most elements of a thread."""
+        """Most elements of a thread: up to two accesses of an input, one of an output."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
         # Elements across inner tiles are accessed inner tile by inner tile.
@@ -167,6 +167,10 @@ class PointwiseSpace:
         narrow = min((a.itemsize if a.name in runs else a.tensor.dtype.itemsize for a in along), default=4)
         wide = max((a.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
+        if self.cells is None:
+            # Two stores of a thread would each write pieces of sectors.
+            stored = (a.tensor.dtype.itemsize for a in along if a.tensor not in self.inputs)
+            limit = max(1, min(limit, ACCESS_BYTES // max(stored, default=1)))
         return 1 << (limit.bit_length() - 1)
 
     def work(self, vectors: Sequence[int], widths: Mapping[str, int], access: Access = Aligned()) -> PointwiseProblem:
