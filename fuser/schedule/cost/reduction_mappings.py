@@ -27,6 +27,7 @@ from fuser.schedule.cost.code_costs import (
     JOIN,
     LOADED,
     LOOKUP,
+    MISSED,
     OPERATION,
     ROW,
     STATISTICS_STEP,
@@ -64,6 +65,8 @@ BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of an iteration, at most."""
+MIDDLING_BLOCK, MIDDLING_UNROLL = 256, 4
+"""Of these: what is proposed where estimates do not tell."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
@@ -173,9 +176,10 @@ def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[Timed[
 
 
 def _preference(space: ReductionSpace, device: DeviceInfo, timed: Timed[ReductionMapping]) -> tuple[object, ...]:
-    """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
+    """One that leaves no SM idle, with few blocks that share a result, and a middling block: many sizes share a kernel."""
     _, m = timed
-    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
+    is_idle = _blocks_of(space, m) < device.sm_count * BUSY
+    return is_idle, m.sharing, abs(m.unroll - MIDDLING_UNROLL), abs(m.threads - MIDDLING_BLOCK), m
 
 
 def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> Iterator[str]:
@@ -315,13 +319,15 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
     blocks = _blocks_of(space, m)
     # What is computed from indices alone moves nothing.
     size = max(1, space.bytes_per_step + space.vector * space.written)
-    side_by_side = m.along if space.inner else m.across
+    side_by_side = space.accesses_side_by_side(m.along, m.across)
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
-    moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
+    moved = space.kept * space.reduced / blocks * size / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
-    fetched = read * max(1 / space.reuse, space.l1_miss_fraction(m.across * (1 if space.inner else space.vector)))
+    fetched = read * max(
+        1 / space.reuse, MISSED * space.l1_miss_fraction(m.across * (1 if space.inner else space.vector))
+    )
     operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
@@ -347,7 +353,7 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
         blocks,
         m.sharing if m.cluster else 1,
         warps,
-        moved - read + read / space.reuse,
+        moved - read + read / space.reuse + space.kept * space.stored / blocks,
         fetched - read / space.reuse if space.reuse > 1 else 0.0,
         of_access,
         joined * JOIN * join_steps + ROW + space.row_work,

@@ -395,14 +395,14 @@ def test_sum_of_a_wide_range(axis: int) -> None:
 @pytest.mark.parametrize("shape", [(2, 1003), (3, 257), (10, 700), (15, 64), (16, 300)])
 @pytest.mark.parametrize(("op", "dtype"), [("var_mean", D.BFloat16), ("var_mean", D.Float), ("sum", D.Double)])
 def test_latency_bound_rows(op: str, dtype: DataType, shape: tuple[int, int], device: DeviceInfo) -> None:
-    """Neighbouring threads store neighbouring results, and a thread has all of its rows on their way at once."""
+    """Neighbouring threads store neighbouring results, and a thread has half of its rows on their way at once, or all."""
     x = np.random.default_rng(11).normal(2.0, 1.0, shape).astype(np.float32)
     given = x.astype(ml_dtypes.bfloat16) if dtype is D.BFloat16 else x.astype("f8") if dtype is D.Double else x
     fusion = reduction(op, [0], 2, dtype)
     params = propose(fusion, [given], device)
     assert params.vector == 1
     assert params.grid_reduce == 1
-    assert params.block_reduce * params.unroll >= shape[0]
+    assert 2 * params.block_reduce * params.unroll >= shape[0]
     wide = given.astype("f8")
     expected = [wide.var(0, ddof=1), wide.mean(0)] if op == "var_mean" else [wide.sum(0)]
     for found, want in zip(simulate(fusion, [given], params), expected, strict=True):
@@ -480,7 +480,7 @@ def test_what_is_read_for_many_results_stays_in_the_cache() -> None:
     fusion, inputs = fd.fusion.ir_fusion, [described((4099, 96), D.Float), described((4099,), D.Int)]
     params = propose(fusion, inputs, H200)
     assert not params.streaming
-    assert params.block_iterate * params.vector >= 2 * 96, "a block reads a row for several classes"
+    assert params.block_iterate * params.vector > 96, "a block reads a row for more than one class"
 
 
 @pytest.mark.parametrize("dtype", [D.Float, D.Bool])
