@@ -28,7 +28,7 @@ from fuser.ir.kernel.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes, value_loads
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written, stmt_reads, stmt_writes, value_loads
 from fuser.ir.ops.enums import CacheOp
 from fuser.lowering.checks.pass_result import Findings, PassResult
 from fuser.lowering.kernel_rewrites import substitute_symbols
@@ -142,10 +142,9 @@ def barrier_before_signal(result: PassResult, found: Findings) -> None:
 
 def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
     """Device memory that the kernel writes and reads, but for what only threads of one block pass on, or a thread to itself."""
-    written = {b for s in walk(result.body) for b, _ in stmt_writes(s) if b.is_global}
-    read = {b for s in walk(result.body) for b, _ in stmt_reads(s) if b.is_global}
+    passed = buffers_written(result.body) & buffers_read(result.body)
     within = (result.shared_within_block | result.thread_private) - result.shared_across_blocks
-    return frozenset(b for b in written & read if b.name not in within)
+    return frozenset(b for b in passed if b.is_global and b.name not in within)
 
 
 class _CrossBlockStores:

@@ -158,8 +158,7 @@ class NestPredicates(NestState):
     def _predicate_list(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> list[Cond]:
         """index < extent for every split on the way to the loops that does not divide, and every padded parallel axis."""
         conds: dict[Cond, None] = {}
-        state = self.context.state(leader)
-        kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
+        kinds = {g: p for _, g, p in self.context.axes(leader)}
         bounded: set[GroupSplit] = set()
         for split in inexact_splits(loops):
             index = indexer.padded(split)
@@ -213,12 +212,9 @@ class NestPredicates(NestState):
         return self._predicated(stmts, self._predicates(leader, loops, indexer))
 
     def _owner_condition(self, leader: str, target: TensorLayout, indexer: Indexer) -> Cond:
-        state = self.context.state(leader)
         memory = target.buffer.memory
-        spread: set[ParallelType] = set()
-        for axis, group in zip(state.loop, self.context.loops(leader), strict=True):
-            if not axis.is_reduction and not group.is_broadcast:
-                spread.add(state.parallel_type(axis))
+        axes = self.context.axes(leader)
+        spread = {p for axis, group, p in axes if not axis.is_reduction and not group.is_broadcast}
         conds: list[Cond] = []
         for p in THREAD_TYPES:
             size = self.context.sizes.get(p)

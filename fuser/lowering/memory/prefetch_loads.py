@@ -20,7 +20,7 @@ from dataclasses import replace
 from fuser.errors import SchedulingError
 from fuser.ir.integers.integers import Int, less, prove_less
 from fuser.ir.kernel.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written
 from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_symbols
 
 
@@ -34,7 +34,7 @@ def prefetch_loads(
     """
     if not wanted:
         return body
-    written = {buffer for s in walk(body) for buffer, _ in stmt_writes(s)}
+    written = buffers_written(body)
     prefetcher = _Prefetcher(wanted, written)
     result = prefetcher.rewrite_body(body)
     missing = sorted(required - prefetcher.done)
@@ -84,8 +84,7 @@ class _Prefetcher:
 
     def _filled(self, stmt: Stmt) -> Buffer | None:
         """The wanted array that a statement does nothing but fill, or None."""
-        writes = {buffer for s in walk((stmt,)) for buffer, _ in stmt_writes(s)}
-        reads = {buffer for s in walk((stmt,)) for buffer, _ in stmt_reads(s)}
+        writes, reads = buffers_written((stmt,)), buffers_read((stmt,))
         if len(writes) != 1 or not reads or any(isinstance(s, Allocate) for s in walk((stmt,))):
             return None
         (buffer,) = writes

@@ -35,7 +35,8 @@ def chained_reductions(
     """
     given = list(exprs)
     reduced = _reduced_groups(given, graph, partial)
-    size = {e: len(reduced[e] | _kept_groups(e, graph)) for e in reduced}
+    kept = {e: {g for g in map(graph.group, tensor_outputs(e)[0].visible) if not g.is_broadcast} for e in reduced}
+    size = {e: len(own | kept[e]) for e, own in reduced.items()}
     if len(set(reduced.values())) < 2:
         return frozenset()
     along = reduced[max(size, key=size.__getitem__)]
@@ -67,10 +68,6 @@ def _reduced_groups(
             groups = frozenset(g for g in map(graph.group, dims) if not g.is_broadcast)
             found.update((e, groups) for e in chain)
     return found
-
-
-def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
-    return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
 
 
 @memoized
@@ -128,6 +125,11 @@ def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
     return result
 
 
+def sink_pass_count(builder: ScheduleBuilder) -> int:
+    """In how many data passes sinks are."""
+    return len(set(data_pass_indices(builder).values()))
+
+
 def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     """Whether computing a tensor again from its operands costs next to nothing."""
     expr = builder.definition(name)
@@ -144,7 +146,7 @@ def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]
     """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    along = {t.name: {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced for t in builder.tensors}
+    along = {t.name: graph.concrete_groups(t.visible) & reduced for t in builder.tensors}
     rows: set[frozenset[Group]] = set()
     for e in row_reductions(builder):
         source, result = tensor_inputs(e)[0], tensor_outputs(e)[0]
@@ -251,36 +253,29 @@ def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
 
 def _is_kept(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
     _, full = _full_size(builder)
-    needed_later: set[str] = set()
+    kept: set[str] = set()
+
+    def nbytes(t: Tensor) -> int:
+        return t.dtype.itemsize
+
+    def is_worth_keeping(name: str) -> bool:
+        expr = builder.definition(name)
+        assert expr is not None
+        sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
+        if any(t.name in builder.input_names for t in sources):
+            return True
+        if inputs_only:
+            return False
+        if not is_cheap(builder, name):
+            return True
+        if few_registers:
+            return False
+        return nbytes(builder.state(name).tensor) < sum(nbytes(t) for t in sources if t.name not in kept)
 
     def keep(name: str) -> bool:
-        worth = name in full and _is_worth_keeping(
-            builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only
-        )
+        worth = name in full and is_worth_keeping(name)
         if worth:
-            needed_later.add(name)
+            kept.add(name)
         return worth
 
     return keep
-
-
-def _is_worth_keeping(
-    builder: ScheduleBuilder, name: str, full: Set[str], kept: Set[str], *, few_registers: bool, inputs_only: bool
-) -> bool:
-    expr = builder.definition(name)
-    assert expr is not None
-    sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
-    if any(t.name in builder.input_names for t in sources):
-        return True
-    if inputs_only:
-        return False
-    if not is_cheap(builder, name):
-        return True
-    if few_registers:
-        return False
-    needed = [t for t in sources if t.name not in kept]
-    return _bytes(builder.state(name).tensor) < sum(map(_bytes, needed))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.dtype.itemsize

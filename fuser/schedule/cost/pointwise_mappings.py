@@ -19,7 +19,8 @@ from functools import lru_cache, partial
 
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.integers.number_trace import searched
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
+from fuser.schedule.cost.estimate import estimate
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, MAX_REMEMBERED, Timed, preferred, ranked
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     Loops,
@@ -195,8 +196,8 @@ def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[
 def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> Iterator[str]:
     """Why a mapping is proposed."""
     costs = PointwiseCosts(work, device)
-    found = ranked_pointwise(work, device)
-    return explained(found, _words, lambda m: costs.work_of(m, costs.resident_blocks(m)), device)
+    for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]:
+        yield f"{_words(m)}: {estimate(costs.work_of(m, costs.resident_blocks(m)), device)}"
 
 
 def _words(m: PointwiseMapping) -> str:

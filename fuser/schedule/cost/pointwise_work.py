@@ -382,7 +382,6 @@ class PointwiseCosts:
         return Work(
             blocks=blocks,
             resident=resident,
-            cluster=1,
             iterations=trips,
             warps=ceil_div(m.threads, WARP),
             moved=moved / trips,
@@ -390,6 +389,5 @@ class PointwiseCosts:
             instructions=instructions / trips,
             lines=group.lines(m, thread) / trips,
             latency=thread.busy / trips * self.device.cycle + self._waited,
-            exchange=0.0,
             epilogue_us=self._epilogue,
         )

@@ -13,7 +13,7 @@ from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
+from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
 from fuser.schedule.analysis.input_reads import input_reads, tested_dims
 from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
@@ -246,7 +246,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         vector=vector,
         bytes_per_step=vector * full,
         statistics=has_statistics,
-        may_split=len(set(data_pass_indices(empty_schedule(segment)).values())) == 1,
+        may_split=sink_pass_count(empty_schedule(segment)) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,
@@ -376,18 +376,16 @@ def _has_whole_parts(
 
 def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[int]:
     """Bytes of an element of every output along a reduced dim."""
-    outputs = (
-        t for t in segment.output_tensors if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-    )
-    return [t.dtype.itemsize for t in outputs]
+    outputs = segment.output_tensors
+    return [t.dtype.itemsize for t in outputs if not reduced.isdisjoint(graph.concrete_groups(t.visible))]
 
 
 @memoized
 def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[str, int, int]]:
     """(name, bytes of an element, number of dims) of every read along a reduced dim."""
-    found: list[tuple[str, int, int]] = []
-    for read in input_reads(segment):
-        own = [d for d in read.varying_dims if not d.is_broadcast]
-        if any(graph.group(d) in reduced for d in own):
-            found.append((read.name, read.tensor.dtype.itemsize, len(own)))
-    return found
+    dims = [(read.name, read.tensor.dtype.itemsize, read.varying_dims) for read in input_reads(segment)]
+    return [
+        (name, itemsize, sum(not d.is_broadcast for d in own))
+        for name, itemsize, own in dims
+        if not reduced.isdisjoint(graph.concrete_groups(own))
+    ]

@@ -18,6 +18,7 @@ from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
+from fuser.schedule.transforms.loops import merge_axes, require_extents, set_loop_types
 from fuser.schedule.transforms.shared_rows import vectorize_rows
 from fuser.schedule.transforms.vectorize import vectorize
 
@@ -40,8 +41,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         # Where the loops over rows begin and end in the reference.
         self.trips = 1 + (p.rows_per_block > 1)
         self.within = self.trips + 1 + (p.rows > 1)
-        for tensor, dim, low, high in p.extent_ranges:
-            b.require_extent_range(tensor, dim, low, high)
+        require_extents(b, p.extent_ranges)
         b.require_blocks_per_sm(p.distribution.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
         row, column = self.reductions()
@@ -61,9 +61,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
         if p.rows_per_block > 1:
             types[1] = ParallelType.block_z
-        for position, parallel_type in types.items():
-            b.parallelize(reference, position, parallel_type)
-        b.parallelize_like(reference, -1, others)
+        set_loop_types(b, reference, types.items(), others)
         left = {self._store_partial_sums(part) for part in parts}
         partial_loop = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
@@ -121,8 +119,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         # G, I, dims of one element
         count = len(self.along)
         b.reorder(name, {0: count})
-        for _ in range(count - 1):
-            b.merge(name, 0, 1)
+        merge_axes(b, name, 0, count)
         b.split(name, 0, p.across)
         b.split(name, 0, self.blocks)  # I/(tx*G), G, tx, the parts of G blocks
         b.split(name, 3, p.along)
@@ -135,9 +132,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         if p.rows_per_block > 1:
             types[5] = ParallelType.block_z
         types[5 + (p.rows_per_block > 1)] = ParallelType.block_y
-        for position, parallel_type in types.items():
-            b.parallelize(name, position, parallel_type)
-        b.parallelize_like(name, -1, rest)
+        set_loop_types(b, name, types.items(), rest)
         return 4
 
 

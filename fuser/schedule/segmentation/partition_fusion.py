@@ -279,7 +279,7 @@ def ranks(fusion: Fusion) -> dict[Tensor, int]:
     graph = fusion.resolved_dims
     read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
     tensors = dict.fromkeys((*fusion.tensors, *read))
-    return {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
+    return {t: len(graph.concrete_groups(t.visible)) for t in tensors}
 
 
 def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:
