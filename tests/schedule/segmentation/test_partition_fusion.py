@@ -155,6 +155,24 @@ def contrasted(fd: FusionDefinition) -> None:
     fd.add_output(o.mul(o.add(losses[0], losses[1]), 0.5 / 7))
 
 
+def placed(fd: FusionDefinition) -> None:
+    """Values of the row and of the column of a square, side by side: none of its elements is stored."""
+    o = fd.ops
+    x, at = fd.define_tensor([6, 6, 2, 4], True, Float), fd.define_tensor([6, 4], True, Float)
+    rows, columns = (o.broadcast_in_dim(at, [6, 6, 1, 4], dims) for dims in ([0, 3], [1, 3]))
+    fd.add_output(o.mul(x, o.cat([rows, columns], 2)))
+
+
+def ranked(fd: FusionDefinition) -> None:
+    """Sums of all pairs of a row, and of those of each element, of pairs that two inputs compare."""
+    o = fd.ops
+    x, y = fd.define_tensor([-1, 7], True, Float), fd.define_tensor([-1, 7], True, Float)
+    better = o.gt(o.broadcast(y, [False, False, True]), o.broadcast(y, [False, True, False]))
+    apart = o.sub(o.broadcast(x, [False, False, True]), o.broadcast(x, [False, True, False]))
+    fd.add_output(o.sum(o.where(better, o.tanh(apart), 0.0), [2]))
+    fd.add_output(o.sum(o.where(better, o.abs(apart), 0.0), [1, 2]))
+
+
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
@@ -165,6 +183,8 @@ CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "differences": (differences, 2),
     "rolled": (rolled, 1),
     "contrasted": (contrasted, 2),
+    "placed": (placed, 1),
+    "ranked": (ranked, 2),
 }
 
 
@@ -176,6 +196,8 @@ def test_number_of_kernels(name: str) -> None:
     made = kernels(defined(fd))
     assert len(made) == count, [exprs(s) for s in made]
     check_stored(made)
+    if name == "ranked":
+        assert all(sum(not d.is_broadcast for d in t.visible) <= 2 for s in made for t in s.fusion.output_tensors)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
