@@ -108,8 +108,8 @@ class _Partitioner:
             made |= {t for subset in early for t in subset}
 
     def _merge_parts(self, parts: list[_PlannedPart]) -> list[_PlannedPart]:
-        """The parts, with those merged that read the same largest input, or compute the same values of its size, and read none of
-        each other's results."""
+        """The parts, with those merged that read the same largest input, or compute the same values of that size, and do not
+        read each other's results."""
         k = 0
         while k < len(parts):
             pairs = ((n, self._merge_pair(parts, k, n)) for n in range(k + 1, len(parts)))
