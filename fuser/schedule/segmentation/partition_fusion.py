@@ -108,8 +108,8 @@ class _Partitioner:
             made |= {t for subset in early for t in subset}
 
     def _merge_parts(self, parts: list[_PlannedPart]) -> list[_PlannedPart]:
-        """The parts, with those merged that read the same largest input, or compute the same values of that size, and do not
-        read each other's results."""
+        """The parts, with those merged that read the same largest input, or compute the same values of that size, where
+        neither waits for what is between them."""
         k = 0
         while k < len(parts):
             pairs = ((n, self._merge_pair(parts, k, n)) for n in range(k + 1, len(parts)))
@@ -124,18 +124,24 @@ class _Partitioner:
     def _merge_pair(self, parts: Sequence[_PlannedPart], first: int, second: int) -> tuple[int, _PlannedPart] | None:
         """Two parts merged, and its position, after its inputs and before its readers; None if they are not to be merged."""
         a, b = parts[first], parts[second]
-        if self._largest(a).isdisjoint(self._largest(b)):
+        shared = self._largest(a) & self._largest(b)
+        if not shared:
             return None
-        between = [self._reads(p) for p in parts[first + 1 : second]]
-        made_since = {t for p in parts[first:second] for t in p.wanted}
+        between = parts[first + 1 : second]
+        # A part that needs results of the other one waits for them: for values that both compute that gains nothing.
+        is_read_twice = not shared.issubset(self.definitions)
+        made_since = {t for p in (between if is_read_twice else parts[first:second]) for t in p.wanted}
         if made_since.isdisjoint(self._reads(b)):
             place = first
-        elif set(a.wanted).isdisjoint(frozenset().union(self._reads(b), *between)):
+        elif set(a.wanted).isdisjoint(frozenset().union(self._reads(b), *map(self._reads, between))):
             place = second
         else:
             return None
-        wanted = tuple(dict.fromkeys((*a.wanted, *b.wanted)))
-        joined = _PlannedPart(wanted, (a.made | b.made).difference(wanted))
+        # What nothing else reads of the first one is not stored.
+        others = frozenset[Tensor]().union(*(self._reads(p) for p in parts if p is not a and p is not b))
+        shown = others.union(self.fusion.output_tensors)
+        wanted = tuple(t for t in dict.fromkeys((*a.wanted, *b.wanted)) if t in shown)
+        joined = _PlannedPart(wanted, (a.made | b.made).difference(a.wanted, b.wanted))
         return (place, joined) if self.is_accepted(self._part(*joined)[0]) else None
 
     def _reads(self, part: _PlannedPart) -> frozenset[Tensor]:

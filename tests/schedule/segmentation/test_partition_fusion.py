@@ -173,6 +173,17 @@ def ranked(fd: FusionDefinition) -> None:
     fd.add_output(o.sum(o.where(better, o.abs(apart), 0.0), [1, 2]))
 
 
+def tempered(fd: FusionDefinition) -> None:
+    """Gradients of scores and of their temperature by head: one kernel has the rows, another sums up what they give."""
+    o = fd.ops
+    d, p, x = (fd.define_tensor([2, 3, 5, 9], True, BFloat16) for _ in range(3))
+    scale = fd.define_tensor([3], True, Float)
+    given, share = o.cast(d, Float), o.cast(p, Float)
+    scores = o.mul(o.sub(given, o.sum(o.mul(given, share), [3], keepdim=True)), share)
+    fd.add_output(o.cast(o.mul(scores, o.broadcast(scale, [True, False, True, True])), BFloat16))
+    fd.add_output(o.sum(o.sum(o.mul(scores, o.cast(x, Float)), [3]), [0, 2]))
+
+
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
@@ -185,6 +196,7 @@ CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "contrasted": (contrasted, 2),
     "placed": (placed, 1),
     "ranked": (ranked, 2),
+    "tempered": (tempered, 2),
 }
 
 
