@@ -176,12 +176,13 @@ def ranked(fd: FusionDefinition) -> None:
 def tempered(fd: FusionDefinition) -> None:
     """Gradients of scores and of their temperature by head: one kernel has the rows, another sums up what they give."""
     o = fd.ops
-    d, p, x = (fd.define_tensor([2, 3, 5, 9], True, BFloat16) for _ in range(3))
-    scale = fd.define_tensor([3], True, Float)
+    d, p, x = (fd.define_tensor([-1, 6, -1, -1], True, BFloat16) for _ in range(3))
+    scale = fd.define_tensor([6], True, Float)
     given, share = o.cast(d, Float), o.cast(p, Float)
     scores = o.mul(o.sub(given, o.sum(o.mul(given, share), [3], keepdim=True)), share)
-    fd.add_output(o.cast(o.mul(scores, o.broadcast(scale, [True, False, True, True])), BFloat16))
-    fd.add_output(o.sum(o.sum(o.mul(scores, o.cast(x, Float)), [3]), [0, 2]))
+    by_head = o.broadcast(o.broadcast(scale, [False, True, True]), [True, False, False, False])
+    fd.add_output(o.cast(o.mul(scores, by_head), BFloat16))
+    fd.add_output(o.sum(o.mul(scores, o.cast(x, Float)), [0, 2, 3]))
 
 
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
