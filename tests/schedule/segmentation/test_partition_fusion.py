@@ -185,6 +185,16 @@ def tempered(fd: FusionDefinition) -> None:
     fd.add_output(o.sum(o.mul(scores, o.cast(x, Float)), [0, 2, 3]))
 
 
+def both_sides(fd: FusionDefinition) -> None:
+    """An activation, and sums along either side of images: one of these is in the kernel that has the activation."""
+    o = fd.ops
+    x, bias = fd.define_tensor([-1, 6, 7], True, BFloat16), fd.define_tensor([7], True, Float)
+    values = o.add(o.cast(x, Float), o.broadcast(bias, [True, True, False]))
+    fd.add_output(o.cast(o.maximum(values, 0.0), BFloat16))
+    fd.add_output(o.sum(values, [2]))
+    fd.add_output(o.sum(values, [1]))
+
+
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
@@ -198,6 +208,7 @@ CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "placed": (placed, 1),
     "ranked": (ranked, 2),
     "tempered": (tempered, 2),
+    "both_sides": (both_sides, 2),
 }
 
 
