@@ -456,20 +456,24 @@ class _Hoist:
         return start if is_offset else None
 
     def _gather_of(self, kind: GatherKind, source: Tensor, index: Tensor, dim: int) -> Tensor | None:
-        """A gather of an elementwise op as that op of gathers; None where nothing is gained."""
-        expr = self.definitions.get(source)
+        """A gather of an elementwise op, or of a broadcast of one, as that op of gathers; None where nothing is gained."""
+        expr, flags = self.definitions.get(source), ()
+        if isinstance(expr, Broadcast):
+            expr, flags = self.definitions.get(expr.input), expr.flags
         if not isinstance(expr, Pointwise) or expr.op == "segment_set" or len(self.builder.exprs) > self.limit:
             return None
+        visible = expr.output.visible
         operands = [v for v in expr.inputs if isinstance(v, Tensor)]
-        if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, source.visible, strict=True)):
+        if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, visible, strict=True)):
             return None
         made: list[Tensor | Scalar] = []
         for v in expr.inputs:
             if isinstance(v, Scalar):
                 made.append(v)
                 continue
-            inner = None if v in self.builder.inputs else self._gather_of(kind, v, index, dim)
-            made.append(inner if inner is not None else self._made(self.builder.gather(kind, v, index, dim)))
+            operand = self._made(self.builder.broadcast(v, flags)) if flags else v
+            inner = None if v in self.builder.inputs else self._gather_of(kind, operand, index, dim)
+            made.append(inner if inner is not None else self._made(self.builder.gather(kind, operand, index, dim)))
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
 
     # --- frames ---
