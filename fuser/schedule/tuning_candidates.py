@@ -133,7 +133,6 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
     else:
         yield replace(params, grid_reduce=2)
         yield replace(params, grid_reduce=8)
-    yield replace(params, streaming=not params.streaming)
 
 
 def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:

@@ -143,16 +143,12 @@ class ReductionSpace:
 
 @record(eq=False)
 class SizedReduction:
-    """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams).
-
-    moved   bytes that are read
-    """
+    """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams)."""
 
     space: ReductionSpace
     order: tuple[int, ...]
     run_dims: int
     accesses: RowAccesses
-    moved: int
 
 
 def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> SizedReduction:
@@ -263,7 +259,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         is_dense=is_dense,
         stored=sum(t.dtype.itemsize for t in segment.output_tensors if reduced.isdisjoint(map(graph.group, t.visible))),
     )
-    return SizedReduction(space, order, run_dims, accesses, moved)
+    return SizedReduction(space, order, run_dims, accesses)
 
 
 def round_to_significant_bits(count: int, digits: int) -> int:

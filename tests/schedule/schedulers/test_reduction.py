@@ -303,27 +303,6 @@ def test_equal_values_have_no_variance(axis: int) -> None:
     np.testing.assert_array_equal(mean, x[0, 0])
 
 
-@pytest.mark.parametrize(
-    ("shape", "dims", "expected"),
-    [
-        ((65536, 1024), [0], True),
-        ((65536, 1024), [1], True),
-        ((8192, 1024), [0], True),
-        ((8192, 1024), [1], False),
-        ((4096, 1024), [0], False),
-        ((20480, 1024), [0, 1], True),
-        ((2048, 1024), [0, 1], False),
-        ((40, 2_000_000), [1], False),
-    ],
-)
-def test_what_takes_much_of_the_cache_leaves_it_first(shape: tuple[int, int], dims: list[int], expected: bool) -> None:
-    """Columns sooner than rows: that was measured."""
-    fusion, inputs = reduction("sum", dims, 2, D.BFloat16), [described(shape, D.BFloat16)]
-    assert propose(fusion, inputs, H200).streaming is expected
-    kernel = KernelCompiler(H200).compile(fusion, inputs)
-    assert ("__ldcs(" in kernel.source) is expected
-
-
 @pytest.mark.parametrize("values", [1, 4])
 def test_what_a_row_has_one_of_is_not_streamed(values: int) -> None:
     """It is read for every element of a row: the compiler is to see that the loads of a vector are one."""
@@ -479,7 +458,6 @@ def test_what_is_read_for_many_results_stays_in_the_cache() -> None:
     assert fd.fusion is not None
     fusion, inputs = fd.fusion.ir_fusion, [described((4099, 96), D.Float), described((4099,), D.Int)]
     params = propose(fusion, inputs, H200)
-    assert not params.streaming
     assert params.block_iterate * params.vector > 96, "a block reads a row for more than one class"
 
 
