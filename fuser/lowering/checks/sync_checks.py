@@ -202,8 +202,8 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 groups = (*groups, frozenset())
             case AsyncWait(pending):
                 groups = groups[max(0, len(groups) - 1 - pending) :]
-            case For() if _makes_few_iterations(stmt, groups):
-                for iteration in range(stmt.start.value, stmt.stop.value, stmt.step.value):
+            case For() if (few := _few_iterations(stmt, groups)) is not None:
+                for iteration in few:
                     groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(iteration)}), groups, found)
             case For():
                 before, waits = groups, any(isinstance(s, AsyncWait) for s in walk(stmt.body))
@@ -232,14 +232,14 @@ def _iteration_of(loop: For, iteration: int) -> tuple[Stmt, ...]:
 _FEW_ITERATIONS = 64
 
 
-def _makes_few_iterations(loop: For, groups: _Groups) -> bool:
-    """Whether a loop copies, or reads what is copied, in each of a few iterations."""
-    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
-        return False
-    if loop.step.value < 1 or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_ITERATIONS:
-        return False
+def _few_iterations(loop: For, groups: _Groups) -> range | None:
+    """Those of a loop that copies, or reads what is copied, if they are few; else None."""
+    iterations = loop.values
+    if iterations is None or len(iterations) > _FEW_ITERATIONS:
+        return None
     copied = {buffer for group in groups for buffer, _, _ in group}
-    return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
+    moves = any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
+    return iterations if moves else None
 
 
 def _may_overlap(a: _Copied, b: _Copied) -> bool:

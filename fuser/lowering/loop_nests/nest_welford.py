@@ -23,6 +23,7 @@ from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_values import NestValues
+from fuser.lowering.parallel_axes import guarded
 
 MAX_REGISTER_ELEMENTS = 4096
 
@@ -123,7 +124,7 @@ class NestWelford(NestValues):
         )
         at = self._offset(indexer, accumulator.axes, expr.mean)
         stmts = add_deviation(accumulator.buffers, left, at, x, f"{leader}_w{self._next()}")
-        stmts = self._predicated(stmts, self._predicates(leader, self.context.loops(leader), indexer))
+        stmts = guarded(self._predicates(leader, self.context.loops(leader), indexer), stmts, Role.predicate)
         for i, extent, parallel in reversed(opened):
             is_tested_once = parallel is ParallelType.unswitch
             stmts = list[Stmt]([For(i, ZERO, extent, ONE, tuple(stmts), unroll=True, unswitch=is_tested_once)])

@@ -6,6 +6,7 @@ that take about as long as the fastest one, a *preference* of each kind of mappi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -45,19 +46,36 @@ def ranked(
 
 
 def times_within_bounds(
-    bounds: Sequence[float], times_of: Callable[[int], Iterable[Timed[M]]], device: DeviceInfo
+    bounds: Sequence[float],
+    times_of: Callable[[int], Iterable[Timed[M]]],
+    rank_of: Callable[[int], tuple[Any, ...]],
+    device: DeviceInfo,
 ) -> Iterator[Timed[M]]:
-    """Times of all mappings that `preferred` may choose, and of few others.
+    """Times of the fastest mapping and of the one that `preferred` chooses, and of few others.
 
     bounds     microseconds that the mappings of each place take at least
     times_of   their times
+    rank_of    what they have in common of the key of the preference, whose first parts that are
     """
-    limit = math.inf
-    for place in sorted(range(len(bounds)), key=bounds.__getitem__):
-        if bounds[place] > limit:
+    places = sorted(range(len(bounds)), key=bounds.__getitem__)
+    least, asked = math.inf, 0
+    close: list[tuple[float, int]] = []
+    while asked < len(places) and bounds[places[asked]] <= least:
+        for timed in times_of(places[asked]):
+            least = min(least, timed[0])
+            close.append((timed[0], places[asked]))
+            yield timed
+        asked += 1
+    # Nothing is faster. Of those that may be about as fast, one that is preferred leaves no others to ask for.
+    limit = tie_threshold(least, device)
+    best = min((rank_of(place) for time, place in close if time <= limit), default=())
+    left = itertools.takewhile(lambda place: bounds[place] <= limit, places[asked:])
+    for rank, place in sorted((rank_of(place), place) for place in left):
+        if rank > best:
             return
         for timed in times_of(place):
-            limit = min(limit, tie_threshold(timed[0], device))
+            if timed[0] <= limit:
+                best = rank
             yield timed
 
 

@@ -158,14 +158,18 @@ def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[R
         for m in _with_unrolls(space, singles[place], device):
             yield model.total(works[place](m, m.resident)), m
 
-    return times_within_bounds(bounds, times_of, device)
+    return times_within_bounds(bounds, times_of, lambda place: _rank(space, singles[place], device), device)
 
 
 def _preference(space: ReductionSpace, timed: Timed[ReductionMapping], device: DeviceInfo) -> tuple[object, ...]:
     """One that leaves no SM idle, with few blocks that share a result, and a middling block: many sizes share a kernel."""
     _, m = timed
+    return *_rank(space, m, device), abs(m.unroll - MIDDLING_UNROLL), m
+
+
+def _rank(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> tuple[object, ...]:
     is_idle = _blocks_of(space, m) < device.sm_count * BUSY
-    return is_idle, m.sharing, abs(m.unroll - MIDDLING_UNROLL), abs(m.threads - MIDDLING_BLOCK), m
+    return is_idle, m.sharing, abs(m.threads - MIDDLING_BLOCK)
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:

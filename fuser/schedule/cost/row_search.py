@@ -65,7 +65,7 @@ def _likely_times(row: RowSpace, device: DeviceInfo) -> Iterator[Timed[RowMappin
     bounds = [
         a if (a := k.start + k.of_row * rows) > (b := k.other_start + k.other_of_row * rows) else b for k in found
     ]
-    return times_within_bounds(bounds, times_of, device)
+    return times_within_bounds(bounds, times_of, lambda place: _rank(found[place].mapping), device)
 
 
 def _preference(_: RowSpace, timed: Timed[RowMapping], __: DeviceInfo) -> tuple[object, ...]:
@@ -76,7 +76,11 @@ def _preference(_: RowSpace, timed: Timed[RowMapping], __: DeviceInfo) -> tuple[
     The number of rows does not count: many numbers share a kernel.
     """
     time, m = timed
-    return m.one_pass, m.in_shared, m.load_all_first, m.batch, time, m
+    return *_rank(m), time, m
+
+
+def _rank(m: RowMapping) -> tuple[object, ...]:
+    return m.one_pass, m.in_shared, m.load_all_first, m.batch
 
 
 def _heading(row: RowSpace) -> tuple[str]:

@@ -21,8 +21,6 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.loops import require_extents, set_loop_types
-from fuser.schedule.transforms.shared_rows import vectorize_rows
-from fuser.schedule.transforms.vectorize import vectorize
 
 MAX_ROWS_IN_REGISTERS = 4
 """Most rows of a thread at once whose per-row values stay in registers if the rows are in shared memory."""
@@ -50,27 +48,19 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
             self._reload_per_use(copies, late)
         if isinstance(p.distribution, ColumnsOverGrid):
             self._evict_last(copies)
-        row, column = self.reductions()
-        reference = row[0]
-        for name in (reference, *column):
-            self.order_dims(name)
+        reference, _ = self.ordered_reductions()
         types = self._split_loops(reference)
         b.transform_like(reference)
         set_loop_types(b, reference, types.items())
         if isinstance(p.distribution, OverCluster):
             b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
-        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
-        if p.vector > 1:
-            vectorize_rows(b, self.placed.values())
+        self.vectorize_accesses(copies, p)
         loaded = self.persistent_copies({n: c for n, c in copies.items() if n not in self.again}) - late
         within = 1 + (self.blocks > 1) + (p.rows_per_block > 1)
         b.inline_most(
             [t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._row_scalars(within)
         )
-        rows = self.row_copies(loaded)
-        if rows:
-            b.inline_at(reference, within, selected=rows)
-        self.prefetch(rows, p.prefetch)
+        self.load_rows(reference, within, loaded, p.prefetch)
         return b
 
     def _evict_last(self, copies: dict[str, str]) -> None:

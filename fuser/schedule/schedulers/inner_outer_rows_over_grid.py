@@ -19,8 +19,6 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.loops import merge_axes, require_extents, set_loop_types
-from fuser.schedule.transforms.shared_rows import vectorize_rows
-from fuser.schedule.transforms.vectorize import vectorize
 
 MAX_PARTIAL_SUM_UNROLL = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else takes registers then."""
@@ -44,10 +42,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         require_extents(b, p.extent_ranges)
         b.require_blocks_per_sm(p.distribution.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
-        row, column = self.reductions()
-        reference = row[0]
-        for name in (reference, *column):
-            self.order_dims(name)
+        reference, column = self.ordered_reductions()
         self._split_rows(reference)
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._partial_sums(name)]
@@ -64,17 +59,12 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         set_loop_types(b, reference, types.items(), others)
         left = {self._store_partial_sums(part) for part in parts}
         partial_loop = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
-        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
-        if p.vector > 1:
-            vectorize_rows(b, self.placed.values())
+        self.vectorize_accesses(copies, p)
         loaded = self.persistent_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, partial_loop, True, sorted(got))
-        rows = self.row_copies(loaded)
-        if rows:
-            b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
-        self.prefetch(rows, p.prefetch)
+        self.load_rows(reference, self.within - (p.rows > 1), loaded, p.prefetch)
         return b
 
     def _split_rows(self, name: str) -> None:

@@ -25,7 +25,10 @@ from fuser.schedule.analysis.inner_outer import (
     row_orientations,
 )
 from fuser.schedule.analysis.reference import dim_groups, input_dims, resolving_graph
+from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.transforms.loops import merge_axes
+from fuser.schedule.transforms.shared_rows import vectorize_rows
+from fuser.schedule.transforms.vectorize import vectorize
 
 
 class InnerOuterScheduleBuilder:
@@ -79,6 +82,13 @@ class InnerOuterScheduleBuilder:
         results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
         row = [t.name for t in results if concrete_reduced_groups(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
+
+    def ordered_reductions(self) -> tuple[str, list[str]]:
+        """A row reduction, and the column reductions, with their dims in the order of memory."""
+        row, column = self.reductions()
+        for name in (row[0], *column):
+            self.order_dims(name)
+        return row[0], column
 
     def values_computed_from(self, column: Iterable[str]) -> set[str]:
         """Names of the values that are computed from the column sums `column`."""
@@ -136,14 +146,20 @@ class InnerOuterScheduleBuilder:
         own = self.own_groups(name) & along
         return bool(own) and own != along
 
-    def row_copies(self, loaded: Iterable[str]) -> list[str]:
-        """The copies of inputs that differ from row to row."""
-        along = self.along_groups()
-        return sorted(n for n in loaded if not self.own_groups(n) <= along)
+    def vectorize_accesses(self, copies: Mapping[str, str], params: InnerOuterParams) -> None:
+        """Give the wide accesses of the arguments their type: those in shared memory have one of their own."""
+        vectorize(self.builder, copies, [a for a in params.vectorized if a in copies and a not in self.placed])
+        if params.vector > 1:
+            vectorize_rows(self.builder, self.placed.values())
 
-    def prefetch(self, rows: Iterable[str], iterations: int) -> None:
-        """Load copies of rows so many iterations before they are used: those in shared memory. Registers, which such rows pass
-        through last, hold those of one iteration less."""
+    def load_rows(self, reference: str, at: int, loaded: Iterable[str], iterations: int) -> None:
+        """Copies of inputs that differ from row to row are outside of the loops from position `at` on, and load so many
+        iterations before they are used: those in shared memory. Registers, which such rows pass through last, hold those of one
+        iteration less."""
+        along = self.along_groups()
+        rows = sorted(n for n in loaded if not self.own_groups(n) <= along)
+        if rows:
+            self.builder.inline_at(reference, at, selected=rows)
         placed = set(self.placed.values())
         for name in rows:
             of_this = iterations - (bool(placed) and name not in placed)
