@@ -82,7 +82,7 @@ from fuser.optimize.rows_read_elsewhere import rows_read_elsewhere
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
-_GROWTH = 4
+_GROWTH = 8
 _ROOM = 64
 
 _FEW = 8
@@ -205,7 +205,8 @@ class _Hoist:
         self.filled: dict[tuple[Tensor, Frame, str | None], Tensor | None] = {}
         self.apart: dict[Tensor, Tensor] = {}
         self.rows: set[Expr] = {e for e in rows_read_elsewhere(fusion) if not _has_few(e)}
-        self.limit = _GROWTH * len(fusion.exprs) + _ROOM
+        # Extents and other scalars, which fusions of known sizes have none of, give no room.
+        self.limit = len(fusion.exprs) + (_GROWTH - 1) * len(fusion.tensor_exprs) + _ROOM
 
     def run(self) -> Fusion:
         """The rewritten fusion."""
