@@ -37,10 +37,12 @@ FAMILIES = (
     "routing",
     "simulations",
     "features",
+    "scenes",
+    "decoding",
 )
 """Files of this folder. windows, image_preparation, norm_statistics, sequences, pair_losses, training_steps, positions, cells,
 compressed, simulations and features came later, when the compiler had been measured with the others for long; norm_compositions
-and small_windows later still."""
+and small_windows later still, scenes and decoding last."""
 
 
 def everyday_cases(*, small: bool = False) -> list[Case]:

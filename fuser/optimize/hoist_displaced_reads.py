@@ -82,7 +82,7 @@ from fuser.optimize.rows_read_elsewhere import rows_read_elsewhere
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
-_GROWTH = 4
+_GROWTH = 8
 _ROOM = 64
 
 _FEW = 8
@@ -205,7 +205,8 @@ class _Hoist:
         self.filled: dict[tuple[Tensor, Frame, str | None], Tensor | None] = {}
         self.apart: dict[Tensor, Tensor] = {}
         self.rows: set[Expr] = {e for e in rows_read_elsewhere(fusion) if not _has_few(e)}
-        self.limit = _GROWTH * len(fusion.exprs) + _ROOM
+        # Extents and other scalars, which fusions of known sizes have none of, give no room.
+        self.limit = len(fusion.exprs) + (_GROWTH - 1) * len(fusion.tensor_exprs) + _ROOM
 
     def run(self) -> Fusion:
         """The rewritten fusion."""
@@ -456,20 +457,34 @@ class _Hoist:
         return start if is_offset else None
 
     def _gather_of(self, kind: GatherKind, source: Tensor, index: Tensor, dim: int) -> Tensor | None:
-        """A gather of an elementwise op as that op of gathers; None where nothing is gained."""
-        expr = self.definitions.get(source)
+        """A gather of an elementwise op, or of a broadcast of one, as that op of gathers; None where nothing is gained.
+
+        An operand that is the same for all that a gather may take (the sum of a row) is taken as it is.
+        """
+        expr, flags = self.definitions.get(source), ()
+        if isinstance(expr, Broadcast):
+            expr, flags = self.definitions.get(expr.input), expr.flags
         if not isinstance(expr, Pointwise) or expr.op == "segment_set" or len(self.builder.exprs) > self.limit:
             return None
+        visible = expr.output.visible
         operands = [v for v in expr.inputs if isinstance(v, Tensor)]
-        if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, source.visible, strict=True)):
-            return None
+        if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, visible, strict=True)):
+            pairs = enumerate(zip(source.visible, index.visible, strict=False))
+            if kind is GatherKind.gather and all(d == dim or a.extent is b.extent for d, (a, b) in pairs):
+                kind = GatherKind.take_along_axis
+            if kind is not GatherKind.take_along_axis:
+                return None
         made: list[Tensor | Scalar] = []
         for v in expr.inputs:
             if isinstance(v, Scalar):
                 made.append(v)
                 continue
-            inner = None if v in self.builder.inputs else self._gather_of(kind, v, index, dim)
-            made.append(inner if inner is not None else self._made(self.builder.gather(kind, v, index, dim)))
+            operand = self._made(self.builder.broadcast(v, flags)) if flags else v
+            if operand.visible[dim].is_broadcast and not source.visible[dim].is_broadcast:
+                made.append(operand)
+                continue
+            inner = None if v in self.builder.inputs else self._gather_of(kind, operand, index, dim)
+            made.append(inner if inner is not None else self._made(self.builder.gather(kind, operand, index, dim)))
         return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
 
     # --- frames ---

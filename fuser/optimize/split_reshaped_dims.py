@@ -209,6 +209,8 @@ def _whole_dims(e: Expr) -> list[IterDomain]:
         case Gather(kind=GatherKind.index_select):
             # The dims of the index, and those beside the gathered one, are dims of the result as they are.
             found += e.input.visible[e.dim : e.dim + 1]
+        case Gather() if _is_along_index(e):
+            found += e.input.visible[e.dim : e.dim + 1]
         case Gather():
             found += [*e.input.visible, *e.index.visible, *e.output.visible]
         case Resize():
@@ -226,6 +228,15 @@ def _whole_dims(e: Expr) -> list[IterDomain]:
         case _:
             pass
     return [d for d in found if not d.is_broadcast]
+
+
+def _is_along_index(expr: Gather) -> bool:
+    """Whether the dims of a lookup are those of its index: each can be seen as its parts, and what is looked up has all of
+    them but the gathered one, or one element in their places."""
+    if expr.windows or expr.kind is GatherKind.index_select:
+        return False
+    pairs = enumerate(zip(expr.input.visible, expr.index.visible, strict=True))
+    return expr.kind is GatherKind.take_along_axis or all(d == expr.dim or a.extent is b.extent for d, (a, b) in pairs)
 
 
 class _Rebuild:
@@ -395,6 +406,12 @@ class _Rebuild:
                 parts = [self._fitting(t, expr.output.visible) for t in expr.inputs]
                 self._named(expr.output)
                 return (b.cat(parts, self._position(expr.output.visible, expr.dim), expr.bounds),)
+            case Gather() if _is_along_index(expr):
+                dims = expr.output.visible
+                # Of several parts that an index lies in, the gathered dim stands in the place of the first one.
+                source, index = self._fitting(expr.input, dims), self._fitting(expr.index, dims)
+                self._named(expr.output)
+                return (b.gather(GatherKind.take_along_axis, source, index, self._position(dims, expr.dim)),)
             case Gather():
                 self._named(expr.output)
                 dim = self._position(expr.input.visible, expr.dim)

@@ -140,7 +140,6 @@ class ReductionParams:
                    all up to the first kept one
     grid_along     with `block_outer`: blocks that share a reduction split each contiguous range, instead of sharing them out
     cluster        blocks that share a reduction are a cluster, and combine results through distributed shared memory
-    streaming      inputs are read evict-first: they are read once, and exceed the L2 cache
     """
 
     order: tuple[int, ...]
@@ -157,7 +156,6 @@ class ReductionParams:
     grid_along: bool = False
     access: Access = Aligned()
     cluster: bool = False
-    streaming: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
 
     @property

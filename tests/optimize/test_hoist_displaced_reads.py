@@ -141,6 +141,37 @@ def test_gathers_move_through_elementwise_ops() -> None:
     assert gather.input in after.inputs
 
 
+def _log_softmax(o: Any, x: Any, dim: int) -> Any:
+    shifted = x - o.max(x, [dim], keepdim=True)
+    return shifted - o.log(o.sum(o.exp(shifted), [dim], keepdim=True))
+
+
+@pytest.mark.parametrize("op", ["take_along_axis", "gather"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_what_is_the_same_for_a_row_is_not_looked_up(op: str, dim: int) -> None:
+    """Log probabilities of labels: elements of the input, less what their rows have in common, which are stored as well."""
+
+    def picked(o: Any, x: Any, y: Any) -> Any:
+        index = o.cast(o.slice(o.abs(x), [0, 0], [6, 2] if dim else [2, 8]), D.Int)
+        index = o.bitwise_and(index, 3)
+        found = _log_softmax(o, x, dim)
+        return found, getattr(o, op)(found, index, dim)
+
+    _, after = hoisted(picked)
+    assert is_at_inputs(after)
+    assert [e.input.name for e in after.tensor_exprs if isinstance(e, Gather)] == ["t0"]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_lookup_along_one_dim_of_what_is_the_same_along_the_other(dim: int) -> None:
+    def picked(o: Any, x: Any, y: Any) -> Any:
+        index = o.bitwise_and(o.cast(o.abs(x), D.Int), 3)
+        return o.take_along_axis(o.exp(x) + o.neg(y), index, dim)
+
+    _, after = hoisted(picked)
+    assert is_at_inputs(after)
+
+
 def test_a_reduction_is_read_where_it_is() -> None:
     """Its result is computed once: another kernel reads a part of it."""
     _, after = hoisted(lambda o, x, y: o.slice(o.exp(o.sum(o.cat([x, x], 1), [1])), [2], [4]))
@@ -328,6 +359,22 @@ def test_nothing_is_computed_for_its_extent() -> None:
     assert fd.fusion is not None
     after = hoist_displaced_reads(fd.fusion.ir_fusion)
     assert sum(isinstance(e, Pointwise) for e in after.tensor_exprs) == 1
+
+
+def test_edges_of_a_mixture_are_read_at_the_input() -> None:
+    """Eight places of what some ops make of an input of known sizes: several times as many exprs, but no explosion."""
+
+    def edges(o: Any, x: Any, y: Any) -> Any:
+        h = o.sin(x)
+        for k in range(3):
+            h = h * 0.5 + o.cos(x * float(k))
+        wide = h[:-2] + h[1:-1] * 2.0 + h[2:]
+        tall = h[:, :-2] + h[:, 1:-1] * 2.0 + h[:, 2:]
+        right, down = wide[:, 2:] - wide[:, :-2], tall[2:] - tall[:-2]
+        return o.sqrt(right * right + down * down)
+
+    _, after = hoisted(edges)
+    assert is_at_inputs(after)
 
 
 def test_chains_of_neighbours_do_not_explode() -> None:

@@ -1,4 +1,4 @@
-"""Reductions to one element in steps, where one kernel does others with them."""
+"""Reductions in steps, where one kernel does others with them."""
 
 from __future__ import annotations
 
@@ -86,13 +86,6 @@ def test_one_kernel_does_all(name: str, rows: int, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=2e-6)
 
 
-def rows_lie_across(fd: FusionDefinition) -> None:
-    """Sums of columns are no rows."""
-    o, x = fd.ops, fd.define_tensor([-1, -1], True, Float)
-    fd.add_output(o.sum(x, [0]))
-    fd.add_output(o.sum(o.exp(x), [0, 1]))
-
-
 def read_again(fd: FusionDefinition) -> None:
     """What all elements are divided by ends a kernel."""
     o, x = fd.ops, fd.define_tensor([-1, -1], True, Float)
@@ -106,13 +99,6 @@ def same(fd: FusionDefinition) -> None:
     fd.add_output(o.add(o.sum(x, [0, 1]), o.sum(o.exp(x), [0, 1])))
 
 
-def columns_left(fd: FusionDefinition) -> None:
-    """Results that are several."""
-    o, x = fd.ops, fd.define_tensor([-1, -1, -1], True, Float)
-    fd.add_output(o.sum(x, [2]))
-    fd.add_output(o.sum(o.exp(x), [1, 2]))
-
-
 def in_steps(fd: FusionDefinition) -> None:
     """What is in steps already."""
     o, x, y = fd.ops, fd.define_tensor([-1, -1, -1], True, Float), fd.define_tensor([-1], True, Float)
@@ -121,7 +107,13 @@ def in_steps(fd: FusionDefinition) -> None:
     fd.add_output(o.sum(y, [0]))
 
 
-@pytest.mark.parametrize("define", [in_steps, rows_lie_across, read_again, same, columns_left, moments])
+def extents_alone(fd: FusionDefinition) -> None:
+    """Of sums of columns only the number is needed."""
+    o, x = fd.ops, fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(o.div(o.sum(o.exp(x), [0, 1]), o.size(o.sum(x, [0]), 0)))
+
+
+@pytest.mark.parametrize("define", [in_steps, read_again, same, moments, extents_alone])
 def test_others_stay(define: Callable[[FusionDefinition], None]) -> None:
     _, fusion = fusion_of(define)
     assert nest_reductions(fusion) is fusion
@@ -136,3 +128,52 @@ def test_steps_are_over_the_rows_of_the_others() -> None:
         if isinstance(e, Reducing)
     ]
     assert sorted(reduced) == [[0], [0], [1], [1], [1]]
+
+
+def columns_and_all(fd: FusionDefinition) -> None:
+    """The gradient of a scale of everything beside those of columns, and of the data."""
+    o = fd.ops
+    x, scale = fd.define_tensor([-1, 3, 4], True, Float), fd.define_tensor([1], True, Float)
+    t = o.tanh(o.mul(x, scale))
+    fd.add_output(o.mul(t, scale))
+    fd.add_output(o.sum(t, [0]))
+    fd.add_output(o.sum(o.mul(t, x), [0, 1, 2]))
+
+
+def groups_and_rows(fd: FusionDefinition) -> None:
+    """Errors of rows whose groups have a scale each, and the scales."""
+    o, x, _ = fd.ops, fd.define_tensor([-1, 3, 4], True, Float), fd.define_tensor([1], True, Float)
+    scale = o.max(o.abs(x), [2], keepdim=True)
+    error = o.frac(o.div(x, scale))
+    fd.add_output(o.squeeze(scale, [2]))
+    fd.add_output(o.sum(o.mul(error, error), [1, 2]))
+
+
+def pairs_of_a_row(fd: FusionDefinition) -> None:
+    """What elements of a row are to one another: summed over both, and over one of them."""
+    o, x, _ = fd.ops, fd.define_tensor([-1, 12], True, Float), fd.define_tensor([1], True, Float)
+    apart = o.sub(o.broadcast(x, [False, False, True]), o.broadcast(x, [False, True, False]))
+    fd.add_output(o.sum(o.exp(o.neg(o.abs(apart))), [1, 2]))
+    fd.add_output(o.sum(o.tanh(apart), [2]))
+
+
+KERNELS = {"columns_and_all": 1, "groups_and_rows": 2, "pairs_of_a_row": 2}
+
+
+@pytest.mark.parametrize("define", [columns_and_all, groups_and_rows, pairs_of_a_row])
+def test_the_first_step_is_in_the_kernel_that_has_the_data(
+    define: Callable[[FusionDefinition], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    fd, fusion = fusion_of(define)
+    found = nest_reductions(fusion)
+    assert nest_reductions(found) is found
+    kernels = [s for s in segment_fusion(optimize_fusion(fusion, lambda stage, text: None)).segments if s.has_kernel]
+    assert len(kernels) == KERNELS[define.__name__]
+    # A second one has partial results alone: nothing of all dims passes between them, and the data is read once.
+    assert all(len(s.fusion.input_tensors) == 1 for s in kernels[1:])
+    random = np.random.default_rng(0)
+    x = random.standard_normal((37, 12) if define is pairs_of_a_row else (37, 3, 4)).astype(np.float32)
+    arrays: list[Any] = [x, np.full(1, 0.5, np.float32)]
+    for a, b in zip(fd.execute(arrays, device="simulator"), evaluate_fusion(fusion, arrays), strict=True):
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=2e-5, atol=1e-6)

@@ -460,6 +460,41 @@ def test_rows_beside_looked_up_ones_are_parts(dim: int, rank: int) -> None:
     check(fd, values(*shape), index_values, tolerance=1e-6)
 
 
+@pytest.mark.parametrize("name", ["take_along_axis", "gather"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_are_looked_up_where_a_flow_says(name: str, channels: int) -> None:
+    """Positions of pixels are computed by row and column, flattened for the lookup, and what is found is an image again."""
+    n, h, w = 2, 4, 6
+    with FusionDefinition() as fd:
+        o = fd.ops
+        image, flow = fd.define_tensor([-1] * 4, True), fd.define_tensor([-1] * 3, True)
+        row = o.clamp(o.broadcast(o.cast(o.iota(h), D.Float), [True, False, True]) + flow, 0.0, h - 1.0)
+        position = o.cast(row, D.Int) * w + o.broadcast(o.iota(w), [True, True, False])
+        flat, index = o.reshape(image, [n, channels, h * w]), o.reshape(position, [n, 1, h * w])
+        if name == "gather":
+            index = o.expand(index, [n, channels, h * w])
+        found = o.reshape(getattr(o, name)(flat, index, 2), [n, channels, h, w])
+        fd.add_output(o.mul(found, o.broadcast(flow, [False, True, False, False])))
+    arrays = values(n, channels, h, w), values(n, h, w) * 3
+    assert kernels(fd, *arrays) == ["pointwise"]
+    check(fd, *arrays)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_parts_of_each_dim_of_a_lookup(dim: int) -> None:
+    """The gathered dim of what is looked up stays whole, and stands beside the parts of the index."""
+    shape = [4, 6, 8]
+    with FusionDefinition() as fd:
+        o = fd.ops
+        table, index = fd.define_tensor(shape, True), fd.define_tensor(shape, True, D.Int)
+        found = o.take_along_axis(o.neg(table), o.bitwise_and(index, 3), dim)
+        parts = o.reshape(found, [2, 2, 3, 2, 4, 2])
+        fd.add_output(parts + parts)
+    arrays = values(*shape), np.arange(4 * 6 * 8, dtype=np.int64).reshape(shape) * 7 % 29
+    assert len(kernels(fd, *arrays)) == 1
+    check(fd, *arrays, tolerance=1e-6)
+
+
 def test_several_extents_with_a_constant_product_are_known() -> None:
     """Rows of a flattened tensor whose number of elements is a constant: what is made of it again has the same dims."""
     with FusionDefinition() as fd:

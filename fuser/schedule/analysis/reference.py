@@ -42,7 +42,7 @@ def refusal_of_space(
     missing = _uncovered_tensor(graph, reference, segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-    lacking = _output_missing_dim(graph, segment, spread)
+    lacking = output_missing_dim(graph, segment, spread)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
     why = _dim_conflict(segment, graph) or _cross_thread_dim(segment, graph, threads, resolved=resolved)
@@ -64,7 +64,7 @@ def _uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion)
     return None
 
 
-def _output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+def output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
     """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
 
     Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
@@ -144,11 +144,11 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     bytes are read, has them in memory.
 
     A gathered operand also has the dims of its index, in the order of the index, in place of the gathered dim. Where no
-    input has all dims the reference itself decides, if it is stored: it is larger than each. Dims of one element come first:
-    they decide nothing.
+    input has all dims what is stored with all of them decides, the reference itself or an output: it is larger than each. Dims
+    of one element come first: they decide nothing.
     """
     solid, reads, default = _dims_of_reads(segment, graph, reference)
-    is_stored = len(reference.visible) == len(reference.logical)
+    is_stored = default is not None
     best: list[int] = []
     best_size = (0, -1)
     for name, itemsize, places in reads:
@@ -169,7 +169,9 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
             best_size = len(lying), seen * itemsize
             best = [place.of_reference for *_, place in sorted(lying, key=lambda found: found[:3])]
     best = list(dict.fromkeys(best))
-    order = [*(d for d in range(len(default)) if d not in best), *best] if best else default
+    order: Sequence[int] = [*(d for d in range(len(reference.logical)) if d not in best), *best]
+    if not best and default is not None:
+        order = default
     return (*(d for d in order if d not in solid), *(d for d in order if d in solid))
 
 
@@ -191,9 +193,9 @@ class _ReadDim:
 @memoized
 def _dims_of_reads(
     segment: Fusion, graph: IterationGraph, reference: Tensor
-) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_ReadDim, ...]], ...], tuple[int, ...]]:
+) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_ReadDim, ...]], ...], tuple[int, ...] | None]:
     """Dims of the reference of more than one element; each input's name, bytes of an element, and its dims with those of the
-    reference that they are; and the order where no input decides."""
+    reference that they are; and the order of what is stored with all dims, None if nothing is."""
     groups = dim_groups(graph, reference)
     at = {g: groups.index(g) for g in groups}
     is_stored = len(reference.visible) == len(reference.logical)
@@ -216,8 +218,23 @@ def _dims_of_reads(
                 if (g := graph.group(dim)) in at and g in dims
             ]
         reads.append((read.tensor.name, read.tensor.dtype.itemsize, tuple(found)))
-    default = tuple(memory_order(reference.stride_order)) if is_stored else tuple(range(len(groups)))
-    return frozenset(d for d, g in enumerate(groups) if not g.is_broadcast), tuple(reads), default
+    solid = frozenset(d for d, g in enumerate(groups) if not g.is_broadcast)
+    return solid, tuple(reads), _stored_order(segment, graph, reference, solid)
+
+
+def _stored_order(
+    segment: Fusion, graph: IterationGraph, reference: Tensor, solid: Collection[int]
+) -> tuple[int, ...] | None:
+    """Dims of the reference as it is stored itself, or as an output has all of them; None if nothing that is stored does."""
+    if len(reference.visible) == len(reference.logical):
+        return tuple(memory_order(reference.stride_order))
+    at = {graph.group(reference.logical[d]): d for d in solid}
+    for t in segment.output_tensors:
+        own = [at.get(graph.group(t.visible[d])) for d in memory_order(t.stride_order) if not t.visible[d].is_broadcast]
+        found = [d for d in own if d is not None]
+        if t not in segment.input_tensors and len(found) == len(solid):
+            return (*(d for d in range(len(reference.logical)) if d not in found), *found)
+    return None
 
 
 def _strides_in_memory(described: TensorDescriptor) -> Sequence[int]:

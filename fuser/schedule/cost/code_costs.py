@@ -18,6 +18,8 @@ ROW = 14.0
 """Instructions for a row, or the result of a reduction, besides those of values that it has one of."""
 LOOKUP = 0.64
 """Cycles of the first-level cache for a line of an access of a warp."""
+MISSED = 0.5
+"""Of what a block reads again, or another block of its SM has read, the part that is no longer in the L1 cache."""
 DEPENDENT = 2.0
 """Cycles from an instruction of a thread to the next that needs its result, of those for an element."""
 LOADED = 31.0

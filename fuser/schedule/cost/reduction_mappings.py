@@ -25,6 +25,7 @@ from fuser.schedule.cost.code_costs import (
     JOIN,
     LOADED,
     LOOKUP,
+    MISSED,
     OPERATION,
     ROW,
     STATISTICS_STEP,
@@ -55,6 +56,8 @@ BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of an iteration, at most."""
+MIDDLING_BLOCK, MIDDLING_UNROLL = 256, 4
+"""Of these: what is proposed where estimates do not tell."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
@@ -159,13 +162,14 @@ def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[R
 
 
 def _preference(space: ReductionSpace, timed: Timed[ReductionMapping], device: DeviceInfo) -> tuple[object, ...]:
-    """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
+    """One that leaves no SM idle, with few blocks that share a result, and a middling block: many sizes share a kernel."""
     _, m = timed
-    return *_rank(space, m, device), -m.unroll, m
+    return *_rank(space, m, device), abs(m.unroll - MIDDLING_UNROLL), m
 
 
 def _rank(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> tuple[object, ...]:
-    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing
+    is_idle = _blocks_of(space, m) < device.sm_count * BUSY
+    return is_idle, m.sharing, abs(m.threads - MIDDLING_BLOCK)
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
@@ -273,13 +277,15 @@ def _work_of_block(space: ReductionSpace, m: ReductionMapping, device: DeviceInf
     blocks = _blocks_of(space, m)
     # What is computed from indices alone moves nothing.
     size = max(1, space.bytes_per_step + space.vector * space.written)
-    side_by_side = m.along if space.inner else m.across
+    side_by_side = space.accesses_side_by_side(m.along, m.across)
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
-    moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
+    moved = space.kept * space.reduced / blocks * size / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
-    fetched = read * max(1 / space.reuse, space.l1_miss_fraction(m.across * (1 if space.inner else space.vector)))
+    fetched = read * max(
+        1 / space.reuse, MISSED * space.l1_miss_fraction(m.across * (1 if space.inner else space.vector))
+    )
     operations = operations_of(space.element_work, device, is_double=space.exact)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
@@ -303,7 +309,7 @@ def _work_of_block(space: ReductionSpace, m: ReductionMapping, device: DeviceInf
         epilogue_us += COUNTED * latencies.atomic_ns * blocks / 1e3
     once = joined * JOIN * join_steps + ROW + space.row_work
     warp_accesses, lines = WARP // lanes, max(1.0, lanes * size / LINE_BYTES)
-    all_moved = moved - read + read / space.reuse
+    all_moved = moved - read + read / space.reuse + space.kept * space.stored / blocks
     all_cached = fetched - read / space.reuse if space.reuse > 1 else 0.0
 
     def work_of(m: ReductionMapping, resident: int) -> Work:

@@ -252,7 +252,6 @@ def propose_in_registers(
         vector=m.vector,
         vectorized=loops.vectorized if m.vector > 1 else (),
         cluster=m.sharing > 1,
-        streaming=False,
         reasons=(),
     )
     reasons = (

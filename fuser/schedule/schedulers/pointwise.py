@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor
-from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, memory_order
+from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last
+from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last, reduced_inner_tile
+from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,
     dim_order,
+    output_missing_dim,
     refusal_of_space,
     resolving_graph,
 )
@@ -36,7 +38,8 @@ def reference_output(segment: Fusion) -> Tensor | None:
 
 
 class PointwiseScheduler(Scheduler):
-    """Accepts segments without reductions and scans whose largest output has every dim, and whose outputs all have its dims."""
+    """Accepts segments without reductions and scans whose largest output has every dim, and whose outputs all have its dims,
+    or all but the one along which it has a few computed values side by side."""
 
     type = SchedulerType.pointwise
     params: ParamsClass = PointwiseParams
@@ -52,8 +55,9 @@ class PointwiseScheduler(Scheduler):
         if reference is None:
             return Refused("nothing is computed")
         graph = resolving_graph(segment)
+        values = _dim_of_values(graph, reference)
         groups = dim_groups(graph, reference)
-        spread = [g for g in groups if not g.is_broadcast]
+        spread = [g for g in groups if not g.is_broadcast and g is not values]
         return refusal_of_space(segment, graph, reference, spread, groups, resolved=True) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
@@ -61,6 +65,8 @@ class PointwiseScheduler(Scheduler):
         if plain is None:
             return PointwiseParams(order, (), 1, (), (COPY_BLOCK, 1), reasons=("one element",))
         tiled = None if plain.is_empty else _params_with_inner_tile(plain, groups, order)
+        if tiled is None and not plain.is_empty and _needs_values(plain):
+            tiled = _params_with_values(plain, order)
         return plain.params(order) if tiled is None else tiled
 
     def others(
@@ -147,11 +153,45 @@ def plan_of(
     return groups, order, PointwiseHeuristic(graph, segment, inputs, dims, device) if dims else None
 
 
+def _dim_of_values(graph: IterationGraph, reference: Tensor | None) -> Group | None:
+    """The fastest dim of the largest output, where the definition says that it has a few elements, as many as an access has at
+    most: values that are stored side by side. None where it does not, or the output has no other dim.
+
+    A thread that has all of them stores once what has no such dim. Of more, or longer ones, it would store each apart.
+    """
+    if reference is None or concrete_dims(graph, reference) < 2:
+        return None
+    last = reference.visible[memory_order(reference.stride_order)[-1]]
+    is_few = last.extent.is_const and 1 < last.extent.value <= ACCESS_BYTES // reference.dtype.itemsize
+    return graph.group(last) if is_few and not last.is_broadcast else None
+
+
+def _needs_values(plain: PointwiseHeuristic) -> bool:
+    """Whether an output lacks the dim of values, which a thread has to have whole."""
+    return output_missing_dim(plain.graph, plain.segment, list(plain.dims)) is not None
+
+
+def _params_with_values(plain: PointwiseHeuristic, order: tuple[int, ...]) -> PointwiseParams | None:
+    """The choice where a thread takes all values of the largest output, for sizes at which there is no other reason to."""
+    graph, segment, inputs = plain.graph, plain.segment, plain.described
+    values = _dim_of_values(graph, reference_output(segment))
+    assert values is not None
+    cells = reduced_inner_tile(SizedSegment(graph, segment, inputs), plain.arguments, [values])
+    if cells is None:
+        return None
+    around = {g: d for g, d in plain.dims.items() if g is not values}
+    choice = PointwiseHeuristic(graph, segment, inputs, around, plain.device, cells)
+    last = plain.dims[values]
+    return choice.params_with_inner_tile((*(d for d in order if d != last), last))
+
+
 def _params_with_inner_tile(
     plain: PointwiseHeuristic, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0
 ) -> PointwiseParams | None:
     """The choice where a thread takes inner tiles, `vector` of them if that is given; None where there are none, where
-    that would leave SMs idle or gains nothing, or where rows are better peeled."""
+    that would leave SMs idle or gains nothing, or where rows are better peeled.
+
+    Where an output has one value beside several of the largest, all of these are in the tile, whatever that gains."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
     unmoved, unmoved_order = plain, order
     merged = inner_tile_last(plain.order, plain.sizes, plain.arguments)
@@ -162,12 +202,15 @@ def _params_with_inner_tile(
     if cells is None:
         return None
     choice = PointwiseHeuristic(graph, segment, inputs, plain.dims, device, cells)
-    if not choice.has_threads():
+    is_needed = _needs_values(plain)
+    if is_needed and _dim_of_values(graph, reference_output(segment)) not in cells.inner:
+        return None
+    if not choice.has_threads() and not is_needed:
         return None
     found = choice.params_with_inner_tile(order, vector)
     if found is None:
         return None
-    if found.vector > 1:
+    if found.vector > 1 or is_needed:
         return found
     # Without vectors neighbouring threads still store neighbours, where in rows without a divisor they else would not.
     stored, apart = choice.store_sector_bytes(found), unmoved.store_sector_bytes(unmoved.params(unmoved_order))
@@ -178,7 +221,7 @@ def _params_with_inner_tile(
         return found
     # There are elements that are read once, and tests that are none.
     gains = bool(cells.whole_inputs) or not choice.tested.isdisjoint(cells.inner)
-    return found if gains and plain.misaligned_accesses is None else None
+    return found if gains and not plain.misaligned_accesses else None
 
 
 def _single_elements(builder: ScheduleBuilder) -> list[str]:

@@ -26,7 +26,6 @@ from fuser.ir.fusion.fusion import (
     ExpSum,
     Fusion,
     IterDomain,
-    Pointwise,
     Reducing,
     Welford,
     tensor_inputs,
@@ -34,7 +33,7 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.integers.number_trace import as_told
-from fuser.ir.ops.enums import CacheOp, ParallelType, SchedulerType
+from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.ir.schedule.schedule_propagation import origins
 from fuser.records import record
@@ -61,28 +60,6 @@ from fuser.schedule.transforms.loops import (
     split_grid_stride,
 )
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
-
-# Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
-_CACHE_DIVISOR = 4
-# And sums of everything that many blocks share this part.
-_SHARED_SUM_DIVISOR = 8
-
-
-def _evicts_first(found: SizedReduction, m: ReductionMapping, device: DeviceInfo) -> bool:
-    """Whether what is read, once, should leave the cache first.
-
-    Where blocks share long rows nothing was gained by it, but for sums of everything (H200: sum_all f64 803x7168, 46 MB,
-    21.3 -> 19.2 us; bf16 352x16384, 11.5 MB, 9.7 both ways; f32 8192x8192 in blocks of many iterations 73.4 and 73.7).
-    """
-    space, moved = found.space, found.moved
-    if not space.may_split or space.reuse > 1:
-        return False
-    if space.inner and m.sharing > 1:
-        return space.kept == 1 and not m.cluster and moved > device.l2_bytes // _SHARED_SUM_DIVISOR
-    if space.sector_misaligned and not space.inner:
-        # A block reads sectors of which another one needs the rest (H200: relu_bwd bf16 96x1009x770 212 us streamed, 185 not).
-        return False
-    return moved > (device.l2_bytes if space.inner else device.l2_bytes // _CACHE_DIVISOR)
 
 
 class ReductionScheduler(Scheduler):
@@ -139,7 +116,6 @@ def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reas
         m.grid_along,
         access=found.accesses.access,
         cluster=m.cluster,
-        streaming=_evicts_first(found, m, device),
         reasons=reasons,
     )
 
@@ -170,13 +146,6 @@ def schedule_reduction(
     if blocks:
         # Values of a row are loaded again in each iteration.
         loads = [copy for copy in loads if copy not in lasting]
-    dims = {n: graph.concrete_groups(visible[n]) for n in loads}
-    most = max(map(len, dims.values()), default=0)
-    for copy in loads if params.streaming else ():
-        # What lacks a dim is read again, by other threads and for other elements of a vector: no hint, so that the
-        # compiler sees equal loads. Displaced reads, which pad or gather, have none either.
-        if copy not in lasting and len(dims[copy]) == most and _is_copy(builder, copy):
-            builder.set_cache_op(copy, CacheOp.streaming)
     for argument in params.vectorized:
         made = copies.get(argument)
         if made is not None:
@@ -345,11 +314,6 @@ def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
 def _is_kept(graph: IterationGraph, reduced: Set[Group], dim: IterDomain) -> bool:
     """Whether a dim has several elements and is not reduced."""
     return not dim.is_broadcast and graph.group(dim) not in reduced
-
-
-def _is_copy(builder: ScheduleBuilder, name: str) -> bool:
-    expr = builder.definition(name)
-    return isinstance(expr, Pointwise) and expr.op == "set"
 
 
 def _column_values(builder: ScheduleBuilder) -> set[str]:

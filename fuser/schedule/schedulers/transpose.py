@@ -207,7 +207,9 @@ def _work(
 ) -> TransposeProblem:
     """What all tiles have in common."""
     runs = [*tiled.batch, tiled.staged_run, tiled.run]
-    patterns = space.access_patterns(widths, runs, is_aligned=not is_cut)
+    patterns = space.access_patterns(
+        widths, runs, {a.name for a in space.arguments if a.tensor in space.inputs} if is_cut else ()
+    )
     lengths = [round_up_length(math.prod(space.sizes[g] for g in run)) for run in runs]
     read, written = space.moved(patterns, lengths)
     both = [(a, s._replace(spans=s.spans[-2:])) for a, s in zip(space.arguments, patterns, strict=True)]

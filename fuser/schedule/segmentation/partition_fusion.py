@@ -11,8 +11,8 @@ which a kernel stores and another reads: results of reductions, scans and random
 than storing and reading them again takes. All others are recomputed in each kernel that needs them.
 
 Outputs that share no materialised tensor are split apart. The rest is split below the highest level whose materialised tensors
-schedulers accept, and what remains again in the same way. At last, parts that read the same large input are fused, if a
-scheduler accepts them together.
+schedulers accept, and what remains again in the same way. At last, parts that read the same large input, or compute the same
+large values of small ones, are fused, if a scheduler accepts them together.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class _Partitioner:
             made |= {t for subset in early for t in subset}
 
     def _merge_parts(self, parts: list[_PlannedPart]) -> list[_PlannedPart]:
-        """The parts, with those merged that read the same largest input and do not read each other's results."""
+        """The parts, with those merged that read the same largest input, or compute the same values of that size, where
+        neither waits for what is between them."""
         k = 0
         while k < len(parts):
             pairs = ((n, self._merge_pair(parts, k, n)) for n in range(k + 1, len(parts)))
@@ -123,18 +124,24 @@ class _Partitioner:
     def _merge_pair(self, parts: Sequence[_PlannedPart], first: int, second: int) -> tuple[int, _PlannedPart] | None:
         """Two parts merged, and its position, after its inputs and before its readers; None if they are not to be merged."""
         a, b = parts[first], parts[second]
-        if self._largest_inputs(a).isdisjoint(self._largest_inputs(b)):
+        shared = self._largest(a) & self._largest(b)
+        if not shared:
             return None
-        between = [self._reads(p) for p in parts[first + 1 : second]]
-        made_since = {t for p in parts[first:second] for t in p.wanted}
+        between = parts[first + 1 : second]
+        # A part that needs results of the other one waits for them: for values that both compute that gains nothing.
+        is_read_twice = not shared.issubset(self.definitions)
+        made_since = {t for p in (between if is_read_twice else parts[first:second]) for t in p.wanted}
         if made_since.isdisjoint(self._reads(b)):
             place = first
-        elif set(a.wanted).isdisjoint(frozenset().union(self._reads(b), *between)):
+        elif set(a.wanted).isdisjoint(frozenset().union(self._reads(b), *map(self._reads, between))):
             place = second
         else:
             return None
-        wanted = tuple(dict.fromkeys((*a.wanted, *b.wanted)))
-        joined = _PlannedPart(wanted, (a.made | b.made).difference(wanted))
+        # What nothing else reads of the first one is not stored.
+        others = frozenset[Tensor]().union(*(self._reads(p) for p in parts if p is not a and p is not b))
+        shown = others.union(self.fusion.output_tensors)
+        wanted = tuple(t for t in dict.fromkeys((*a.wanted, *b.wanted)) if t in shown)
+        joined = _PlannedPart(wanted, (a.made | b.made).difference(a.wanted, b.wanted))
         return (place, joined) if self.is_accepted(self._part(*joined)[0]) else None
 
     def _reads(self, part: _PlannedPart) -> frozenset[Tensor]:
@@ -142,11 +149,14 @@ class _Partitioner:
         computed = {t for e in exprs for t in tensor_outputs(e)}
         return frozenset(t for e in exprs for t in tensor_inputs(e) if t not in computed)
 
-    def _largest_inputs(self, part: _PlannedPart) -> frozenset[Tensor]:
-        """Inputs of the fusion with as many dims as any tensor of a part."""
-        read = self._reads(part)
-        most = max((self.rank[t] for t in (*read, *part.wanted)), default=0)
-        return frozenset(t for t in read if t not in self.definitions and self.rank[t] == most)
+    def _largest(self, part: _PlannedPart) -> frozenset[Tensor]:
+        """Inputs of the fusion, and what a part computes and does not store, with as many dims as any tensor of the part."""
+        exprs = self._exprs_for(part.wanted, part.made)
+        computed = {t for e in exprs for t in tensor_outputs(e)}
+        read = {t for e in exprs for t in tensor_inputs(e)} - computed
+        most = max((self.rank[t] for t in (*read, *computed)), default=0)
+        shared = computed.difference(part.wanted) | {t for t in read if t not in self.definitions}
+        return frozenset(t for t in shared if self.rank[t] == most)
 
     def _first_parts(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
         """Subsets of tensors to compute in earlier parts: as many as are accepted. Empty if all have one level."""
@@ -275,11 +285,11 @@ class _Partitioner:
 
 
 def ranks(fusion: Fusion) -> dict[Tensor, int]:
-    """For each tensor of a fusion, in order, the number of its dims with several elements, in place of its size."""
-    graph = fusion.resolved_dims
+    """For each tensor of a fusion, in order, the number of its dims with several elements, in place of its size. Of a square
+    both count, though they are one dim of what it is computed from."""
     read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
     tensors = dict.fromkeys((*fusion.tensors, *read))
-    return {t: len(graph.concrete_groups(t.visible)) for t in tensors}
+    return {t: sum(not d.is_broadcast for d in t.visible) for t in tensors}
 
 
 def extract_part(fusion: Fusion, wanted: Sequence[Tensor], made: Collection[Tensor]) -> Part:

@@ -30,7 +30,7 @@ from fuser.ir.integers.integers import Symbol
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import has_broadcast_reduced_dim
 from fuser.schedule.segmentation.greedy_segments import depth_first, greedy_segments, independent_segments
-from fuser.schedule.segmentation.partition_fusion import partition_fusion
+from fuser.schedule.segmentation.partition_fusion import partition_fusion, ranks
 from fuser.schedule.segmentation.recompute_boundaries import recompute_boundaries
 from fuser.schedule.segmentation.registry import LAST_RESORT
 from fuser.schedule.segmentation.segment import Segment, SizeRefusal, accepted_segment, segment_of
@@ -105,6 +105,9 @@ def _segments_between(fusion: Fusion, size_refusals: Collection[SizeRefusal]) ->
         if all_left is not None:
             return SegmentedFusion(fusion, (*segments, all_left, *last))
     apart = [] if views or after else independent_segments(rest, rest, size_refusals)
+    if apart and _has_shared_input(apart):
+        joined = _split(rest, size_refusals)
+        apart = joined if len(joined) < len(apart) else apart
     if apart:
         return SegmentedFusion(fusion, tuple(apart))
     small = _smaller_reductions(rest, exprs)
@@ -119,6 +122,18 @@ def _segments_between(fusion: Fusion, size_refusals: Collection[SizeRefusal]) ->
     core, extents = sub_fusion(rest, exprs) if after else (rest, ())
     cut = (_with_extents(s, extents) for s in _split(core, size_refusals))
     return SegmentedFusion(fusion, (*segments, *cut, *last))
+
+
+def _has_shared_input(segments: Sequence[Segment]) -> bool:
+    """Whether some segments read one tensor with as many dims as any of theirs: merged, they would read it once."""
+    seen: set[Tensor] = set()
+    for s in segments:
+        rank = ranks(s.fusion)
+        largest = {t for t in s.fusion.input_tensors if rank[t] == max(rank.values())}
+        if not seen.isdisjoint(largest):
+            return True
+        seen |= largest
+    return False
 
 
 def _has_unread_inputs(fusion: Fusion) -> bool:

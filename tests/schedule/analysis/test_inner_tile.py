@@ -246,6 +246,10 @@ def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(24):
         fd, arguments, _ = generate(seed)
         fd.execute(arguments, device="simulator")
+    with FusionDefinition() as fd:
+        planes, pairs = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.permute(planes, [1, 0]) + pairs)
+    fd.execute([np.ones((2, 64), np.float32), np.ones((64, 2), np.float32)], device="simulator")
     assert any(p.whole_inputs and p.tile_dims and p.vector > 1 for p in seen)
     assert any(p.whole_inputs and not p.tile_dims and p.vector > 1 for p in seen)
     assert any(n in p.tile_contiguous and count == 0 for p in seen for n, count in p.tile_vector_dims)

@@ -9,6 +9,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.facts import TensorDescriptor
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.analysis.reduced_dims import reference_reduction
 from fuser.schedule.analysis.reference import dim_order, resolving_graph
 from fuser.schedule.scheduler import SegmentInputs
@@ -54,3 +55,26 @@ def test_elements_that_are_looked_up() -> None:
     """An index of all dims has more bytes than the table that it looks up: it decides."""
     assert order_of((3200, 32, 1), (256, 32, 1), is_element=True) == (0, 1, 2)
     assert order_of((3200, 32, 1), (1, 64, 512), is_element=True) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_where_no_input_has_all_dims_an_output_that_has_them_decides(order: tuple[int, ...], is_stored: bool) -> None:
+    """Pairs of [n, d] and [k, d], weighted by [n, k], normalised over d; of the inputs [n, k] has most bytes."""
+    sizes = {"x": (64, 8), "centre": (32, 8), "weight": (64, 32)}
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, centre, weight = (fd.define_tensor([-1, -1], True, Float) for _ in sizes)
+        apart = o.sub(o.broadcast(x, [False, True, False]), o.broadcast(centre, [True, False, False]))
+        pairs = o.mul(apart, o.broadcast(weight, [False, False, True]))
+        norm = o.sum(o.mul(pairs, pairs), [2], keepdim=True)
+        if is_stored:
+            ranks = [2 - order.index(d) for d in range(3)]
+            fd.add_output(o.stride_order(o.div(pairs, norm), ranks))
+        fd.add_output(norm)
+    assert fd.fusion is not None
+    fusion = optimize_fusion(fd.fusion.ir_fusion, lambda name, text: None)
+    described = [TensorDescriptor(Float, n, (n[1], 1), 256, 0) for n in sizes.values()]
+    bound, graph = bind_inputs(fusion, described), resolving_graph(fusion)
+    found = dim_order(graph, fusion, reference_reduction(fusion, graph), SegmentInputs(bound.tensors, bound.evaluate))
+    assert found == (order if is_stored else (2, 0, 1))

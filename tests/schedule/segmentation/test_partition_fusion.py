@@ -155,6 +155,46 @@ def contrasted(fd: FusionDefinition) -> None:
     fd.add_output(o.mul(o.add(losses[0], losses[1]), 0.5 / 7))
 
 
+def placed(fd: FusionDefinition) -> None:
+    """Values of the row and of the column of a square, side by side: none of its elements is stored."""
+    o = fd.ops
+    x, at = fd.define_tensor([6, 6, 2, 4], True, Float), fd.define_tensor([6, 4], True, Float)
+    rows, columns = (o.broadcast_in_dim(at, [6, 6, 1, 4], dims) for dims in ([0, 3], [1, 3]))
+    fd.add_output(o.mul(x, o.cat([rows, columns], 2)))
+
+
+def ranked(fd: FusionDefinition) -> None:
+    """Sums of all pairs of a row, and of those of each element, of pairs that two inputs compare."""
+    o = fd.ops
+    x, y = fd.define_tensor([-1, 7], True, Float), fd.define_tensor([-1, 7], True, Float)
+    better = o.gt(o.broadcast(y, [False, False, True]), o.broadcast(y, [False, True, False]))
+    apart = o.sub(o.broadcast(x, [False, False, True]), o.broadcast(x, [False, True, False]))
+    fd.add_output(o.sum(o.where(better, o.tanh(apart), 0.0), [2]))
+    fd.add_output(o.sum(o.where(better, o.abs(apart), 0.0), [1, 2]))
+
+
+def tempered(fd: FusionDefinition) -> None:
+    """Gradients of scores and of their temperature by head: one kernel has the rows, another sums up what they give."""
+    o = fd.ops
+    d, p, x = (fd.define_tensor([-1, 6, -1, -1], True, BFloat16) for _ in range(3))
+    scale = fd.define_tensor([6], True, Float)
+    given, share = o.cast(d, Float), o.cast(p, Float)
+    scores = o.mul(o.sub(given, o.sum(o.mul(given, share), [3], keepdim=True)), share)
+    by_head = o.broadcast(o.broadcast(scale, [False, True, True]), [True, False, False, False])
+    fd.add_output(o.cast(o.mul(scores, by_head), BFloat16))
+    fd.add_output(o.sum(o.mul(scores, o.cast(x, Float)), [0, 2, 3]))
+
+
+def both_sides(fd: FusionDefinition) -> None:
+    """An activation, and sums along either side of images: one of these is in the kernel that has the activation."""
+    o = fd.ops
+    x, bias = fd.define_tensor([-1, 6, 7], True, BFloat16), fd.define_tensor([7], True, Float)
+    values = o.add(o.cast(x, Float), o.broadcast(bias, [True, True, False]))
+    fd.add_output(o.cast(o.maximum(values, 0.0), BFloat16))
+    fd.add_output(o.sum(values, [2]))
+    fd.add_output(o.sum(values, [1]))
+
+
 CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "laplacian": (laplacian, 2),
     "decay": (decay, 2),
@@ -165,6 +205,10 @@ CASES: dict[str, tuple[Callable[[FusionDefinition], None], int]] = {
     "differences": (differences, 2),
     "rolled": (rolled, 1),
     "contrasted": (contrasted, 2),
+    "placed": (placed, 1),
+    "ranked": (ranked, 2),
+    "tempered": (tempered, 2),
+    "both_sides": (both_sides, 2),
 }
 
 
@@ -176,6 +220,8 @@ def test_number_of_kernels(name: str) -> None:
     made = kernels(defined(fd))
     assert len(made) == count, [exprs(s) for s in made]
     check_stored(made)
+    if name == "ranked":
+        assert all(sum(not d.is_broadcast for d in t.visible) <= 2 for s in made for t in s.fusion.output_tensors)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
