@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.fusion.fusion import Fusion, tensor_outputs
+from fuser.ir.fusion.fusion import Broadcast, Fusion, Pointwise, tensor_outputs
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import recompute_cheap_values, row_reductions
@@ -33,6 +33,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     placed = copy_rows_to_shared(builder, copies, params)
     evict_last(builder, copies)
     recompute_cheap_values(builder, inputs_only=params.inputs_only)
+    _recompute_parts_of_rows(builder)
     pass_through_registers(builder, placed)
     name = _reference_name(builder)
     at = _transform(builder, name, params, blocks if params.groups is None else params.groups.count)
@@ -43,6 +44,22 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         builder.require_blocks_per_sm(params.resident)
     inline_rows(builder, placed, dict.fromkeys(late, at), persistent=params.groups is not None)
     return builder
+
+
+def _recompute_parts_of_rows(builder: ScheduleBuilder) -> None:
+    """Compute values that have some of the dims of a row, but not all, once for each use.
+
+    The dims of a row are merged: what lacks one of them is spread over threads in another way than what has them all, and
+    cannot be kept for several loops.
+    """
+    graph = builder.graph()
+    row = {graph.group(a) for a in builder.state(_reference_name(builder)).loop if a.is_reduction}
+    for e in reversed(builder.exprs):
+        name = tensor_outputs(e)[0].name
+        own = row.intersection(graph.group(a) for a in builder.state(name).loop if not a.is_broadcast)
+        if isinstance(e, (Pointwise, Broadcast)) and own and own < row and name not in builder.output_names:
+            for use in builder.uses(name)[1:]:
+                builder.recompute(name, [use])
 
 
 def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
