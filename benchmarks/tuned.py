@@ -38,8 +38,9 @@ from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
 from fuser.runtime.cache.file_lock import locked
 from fuser.schedule.params import Params
+from fuser.schedule.print_params import difference
 from fuser.schedule.segmentation.segment import Segment
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 
 
 def tuned(case: Case, tuning: Tuning, lock: Path | None = None) -> TuningRecord | None:

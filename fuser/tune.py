@@ -10,7 +10,7 @@ from pathlib import Path
 from fuser import options
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord
 from fuser.runtime.cache.disk_cache import disk_cache
-from fuser.schedule.tuning_candidates import difference
+from fuser.schedule.print_params import difference
 
 USAGE = """usage: fuser tune SCRIPT [arguments]
   runs a Python script as `python SCRIPT arguments` does, with FUSER_TUNE=on: the first call for each size and layout measures

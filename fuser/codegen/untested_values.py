@@ -88,9 +88,9 @@ def _elements(index: Int, loops: Sequence[For]) -> frozenset[int] | None:
     """The elements that an index takes in unrolled loops, another one in each iteration; None if it is otherwise."""
     values = [index]
     for loop in loops:
-        if not (loop.unroll and loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        steps = loop.values if loop.unroll else None
+        if steps is None:
             return None
-        steps = range(loop.start.value, loop.stop.value, loop.step.value)
         values = [v.substitute({loop.symbol: const(k)}) for v in values for k in steps]
     found = frozenset(v.value for v in values if v.is_const)
     return found if len(found) == len(values) else None
@@ -104,7 +104,7 @@ def _is_harmless(body: Sequence[Stmt]) -> bool:
                 pass
             case Allocate(buffer) if buffer.is_register:
                 pass
-            case For(_, start, stop, step) if start.is_const and stop.is_const and step.is_const:
+            case For() if stmt.values is not None:
                 pass
             case If():
                 pass

@@ -32,9 +32,9 @@ from fuser.runtime.cache.disk_cache import digest_of, disk_cache
 from fuser.runtime.cache.user_files import load_from, save_to
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.params import Access, BlockGroups, ColumnsOverGrid, OverCluster, Params, RowsOverGrid
+from fuser.schedule.print_params import difference
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.segmentation.segment import Segment
-from fuser.schedule.tuning_candidates import difference
 
 SCHEMA = 4
 

@@ -104,6 +104,12 @@ class LoweringContext:
         """Promoted loop groups."""
         return self.sharing.loops(name)
 
+    def axes(self, name: str, first: int = 0) -> list[tuple[IterDomain, Group, ParallelType]]:
+        """Loop axes of a tensor from one on, with their promoted groups and parallel types."""
+        state = self.state(name)
+        pairs = zip(state.loop[first:], self.loops(name)[first:], strict=True)
+        return [(axis, group, state.parallel_type(axis)) for axis, group in pairs]
+
     def _check_repeated_groups(self) -> None:
         """A group has one index at a time: refuse a tensor with two dims that some exprs make the same (x + transpose(x))."""
         for t in self.builder.tensors:
@@ -123,10 +129,8 @@ class LoweringContext:
     def _collect_sizes(self) -> None:
         for expr in self.builder.exprs:
             name = tensor_outputs(expr)[0].name
-            state = self.state(name)
             used: set[ParallelType] = set()
-            for axis, group in zip(state.loop, self.loops(name), strict=True):
-                p = state.parallel_type(axis)
+            for _, group, p in self.axes(name):
                 if p not in THREAD_TYPES:
                     continue
                 if p in used:
@@ -149,12 +153,8 @@ class LoweringContext:
         An empty reduction still has a result that somebody must write.
         """
         return all(
-            any(
-                state.parallel_type(axis) is p and not axis.is_reduction and group.extent is size
-                for axis, group in zip(state.loop, self.loops(name), strict=True)
-            )
+            any(own is p and not axis.is_reduction and group.extent is size for axis, group, own in self.axes(name))
             for name in sorted(self.builder.output_names - self.builder.input_names)
-            for state in (self.state(name),)
         )
 
     @property
@@ -286,21 +286,25 @@ def local_layout(context: LoweringContext, tensor: Tensor, memory: MemoryType) -
     state = context.state(tensor.name)
     loops = context.loops(tensor.name)
     stored: list[Group] = []
-    for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+    for k, (axis, group, p) in enumerate(context.axes(tensor.name)):
         if axis.is_reduction or group.is_broadcast:
             continue
-        p = state.parallel_type(axis)
         if is_shared_by(memory, p) if p in THREAD_TYPES else k >= state.inline_at:
             stored.append(group)
     if state.allocation is not None:
         stored = _in_allocation_order(context, state, loops, stored)
+    axes, size = dense_axes(stored)
+    return TensorLayout(tensor, Buffer(tensor.name, tensor.dtype, memory, size, tensor.name), axes)
+
+
+def dense_axes(groups: Sequence[Group]) -> tuple[tuple[tuple[Group, Int], ...], Int]:
+    """Groups, slowest first, with the strides of an array that has no gaps, and its size."""
     axes: list[tuple[Group, Int]] = []
     running: Int = ONE
-    for group in reversed(stored):
+    for group in reversed(groups):
         axes.append((group, running))
         running = running * group.extent
-    buffer = Buffer(tensor.name, tensor.dtype, memory, running, tensor.name)
-    return TensorLayout(tensor, buffer, tuple(reversed(axes)))
+    return tuple(reversed(axes)), running
 
 
 def is_shared_by(memory: MemoryType, p: ParallelType) -> bool:

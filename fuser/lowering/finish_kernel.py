@@ -21,7 +21,6 @@ from fuser.ir.kernel.extent_steps import extent_steps
 from fuser.ir.kernel.kernel import (
     THREAD_SYMBOLS,
     AtomicAdd,
-    Buffer,
     ClusterArrive,
     DivisorParameter,
     ExtentParameter,
@@ -38,7 +37,7 @@ from fuser.ir.kernel.kernel import (
     WorkspaceParameter,
     walk,
 )
-from fuser.ir.kernel.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written, stmt_integers
 from fuser.ir.kernel.launch_plan import (
     LIMIT_REMEDIES,
     Binding,
@@ -82,7 +81,7 @@ def finish_kernel(
     outputs = [t for t in fusion.output_tensors if t.name not in context.builder.input_names]
     arguments = (*inputs, *(t.name for t in outputs))
     workspaces = [*lowered.workspaces, *expanded.workspaces]
-    used = _used_buffers(body)
+    used = buffers_read(body) | buffers_written(body)
     parameters: list[Parameter] = [
         TensorParameter(buffer, tensor, arguments.index(tensor), tensor not in inputs)
         for tensor, buffer in sorted(lowered.arguments.items(), key=lambda item: arguments.index(item[0]))
@@ -213,10 +212,6 @@ def _check_limits(context: LoweringContext, grid: Iterable[Int], block: Iterable
 def _extent(context: LoweringContext, t: Tensor, dim: int) -> Int:
     d = t.visible[dim]
     return ONE if d.is_broadcast else context.rewrite(d.extent)
-
-
-def _used_buffers(body: tuple[Stmt, ...]) -> set[Buffer]:
-    return {b for s in walk(body) for b, _ in (*stmt_reads(s), *stmt_writes(s))}
 
 
 def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dict[str, ExtentOf | StrideOf | ScalarOf]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
+from fuser.ir.integers.integers import ONE, TRUE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
 from fuser.ir.kernel.kernel import If, Role, Stmt
 from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
 from fuser.lowering.name_counter import NameCounter
@@ -80,11 +80,9 @@ class ParallelAxes:
         return symbol(f"{prefix}{self.number()}", 0, hi, below=extent)
 
 
-def guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
-    """Statements that only the threads of a condition run."""
-    if condition is all_of():
-        return stmts
-    return [If(condition, tuple(stmts), role=Role.owner)]
+def guarded(condition: Cond, stmts: list[Stmt], role: Role = Role.owner) -> list[Stmt]:
+    """Statements that run only where a condition holds."""
+    return stmts if condition is TRUE else [If(condition, tuple(stmts), role=role)]
 
 
 def power_of_two(count: int) -> int:

@@ -161,7 +161,7 @@ def _picking_squeezes(fusion: Fusion) -> frozenset[Squeeze]:
     ]
     found: set[Squeeze] = set()
     for e in squeezes:
-        own = {graph.group(d) for d in e.input.visible if not d.is_broadcast}
+        own = graph.concrete_groups(e.input.visible)
         picked = {graph.group(d) for d, gone in zip(e.input.visible, _picked(e), strict=True) if gone}
         if any(groups & picked and not groups <= own for groups in reduced):
             found.add(e)

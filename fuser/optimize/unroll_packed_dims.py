@@ -83,7 +83,7 @@ def _tiles(fusion: Fusion) -> frozenset[Reduction]:
     for e in fusion.tensor_exprs:
         needed = set[Reduction | Welford]().union(*(needing.get(t, ()) for t in tensor_inputs(e)))
         for t in tensor_outputs(e):
-            groups = {graph.group(d) for d in t.visible if not d.is_broadcast}
+            groups = graph.concrete_groups(t.visible)
             found.update(r for r in needed if groups.issuperset(graph.group(r.input.visible[d]) for d in _axes(r)))
         if isinstance(e, (Reduction, Welford)):
             needed = {*needed, e}

@@ -4,7 +4,7 @@ A scheduler is a file and a line in segmentation/registry.py. The first one in t
 
     accepts(segment)                      depends on structure only; `Accepted`, or `Refused` with a reason
     propose(segment, inputs, device)      depends on sizes and strides, too; `Params`, or `Refused`
-    candidates(segment, inputs, device)   what tuning measures: the proposal, then its neighbours (tuning_candidates.py)
+    candidates(segment, inputs, device)   what tuning measures: the proposal, then others of its ranking, or its neighbours
     apply(segment, params)                records scheduling primitives in a `ScheduleBuilder` (ir/schedule/schedule.py)
 
 `Params` are frozen records of all decisions that change the source of a kernel (params.py). The facts that a schedule
@@ -18,8 +18,9 @@ Sub-packages and files; upper ones import lower ones
     cost/                 cost models: times of mappings to threads, blocks and memories, and the fastest mapping
     transforms/           scheduling primitives and rewrites that several schedulers share
     analysis/             properties of a segment and of the memory of its arguments, on which decisions depend
+    scheduler.py          what a scheduler is
     tuning_candidates.py  neighbours of proposed parameters, for tuning; print_params.py: parameters as text
-    scheduler.py          the protocol of schedulers; params.py: parameters; reasons.py: why these were chosen
+    params.py             parameters; reasons.py: why these were chosen
 
 Data passes
     A data pass of a reduction segment is a loop nest over the full-size data between reductions that depend on each other. A

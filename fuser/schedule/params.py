@@ -1,4 +1,15 @@
-"""Parameters: the decisions of schedulers, which determine their schedules. A frozen record for each scheduler."""
+"""Parameters: the decisions of schedulers, which determine their schedules. A frozen record for each scheduler.
+
+What many of them have:
+
+    order           dims of the reference, slowest first
+    vector          consecutive elements of a thread along the fastest dim
+    vectorized      arguments that are contiguous along them: one access each
+    vector_widths   elements of one access, for arguments where that is more than one
+    access          where vectors begin
+    extent_ranges   (input, dim, low, high): extents for which a schedule is right
+    reasons         why, in sentences; not compared
+"""
 
 from __future__ import annotations
 
@@ -48,11 +59,8 @@ class ExprEvalParams:
 class PointwiseParams:
     """Loops of a pointwise kernel.
 
-    order             dims of the reference output, slowest first
     merged_dims       for each loop, slowest first: how many dims of `order` (of more than one element) make it. Several
                       numbers are runs of dims, each merged before all are: arguments may have some of the runs only
-    vector            consecutive elements of a thread along the last loop
-    vector_widths     elements of one access, for arguments where that is more than one
     block_shape       threads of x along the last loop (0: as many as it has iterations), of y along the loop before it
     unroll            vectors of a thread along the loop `unroll_loop`, all of which are loaded before the first is used
     unroll_loop       counted from the last loop, 0, of several loops
@@ -65,7 +73,6 @@ class PointwiseParams:
     tile_contiguous   arguments in which the last loop is next to the tile in memory: vectors are along both
     tile_vector_dims  (argument, dims): how many of the tile's fastest dims a vector is along, if not all
     whole_inputs      inputs that a thread loads as a whole, once: slices and pads of them select from its registers
-    reasons           why, in sentences
     """
 
     order: tuple[int, ...]
@@ -96,13 +103,11 @@ class TransposeParams:
     tile            elements of a tile
     vectors         consecutive elements of a thread
     tile_threads    adjacent threads along M, N
-    vector_widths   elements of one access, for arguments where that is more than one
     via_shared      arguments that are contiguous along M: they are staged in shared memory
     block_threads   threads of a block
     grid_axes       the number of grid axes at most: 1 if there are more blocks than y and z can have
     block_order     M, 0, and N, 1, in the order of block indices, slowest first
     access          where vectors along N begin
-    reasons         why, in sentences
     """
 
     order: tuple[int, ...]
@@ -123,12 +128,9 @@ class TransposeParams:
 class ReductionParams:
     """Loops of a reduction.
 
-    order          dims of the reference, slowest first
     inner          the fastest dim is reduced: threads of x are along it
     block_reduce   threads along the reduced axes (x if inner, else y)
     block_iterate  threads along the kept axes (y if inner, else x)
-    vector         consecutive elements of a thread along the fastest dim
-    vectorized     arguments that are contiguous along them: one access each
     grid_reduce    blocks that share one reduction (1: none)
     unroll         accesses of a thread along the reduced axes that are issued before the first is used
     block_outer    threads of y along the reduced dims that are not contiguous with the fastest one, as an axis of their own; 0:
@@ -137,10 +139,7 @@ class ReductionParams:
     run_dims       with `block_outer`: how many of the fastest reduced dims are contiguous, and threads of x are along them; 0:
                    all up to the first kept one
     grid_along     with `block_outer`: blocks that share a reduction split each contiguous range, instead of sharing them out
-    access         where vectors begin
     cluster        blocks that share a reduction are a cluster, and combine results through distributed shared memory
-    streaming      inputs are read evict-first: they are read once, and exceed the L2 cache
-    reasons        why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -157,7 +156,6 @@ class ReductionParams:
     grid_along: bool = False
     access: Access = Aligned()
     cluster: bool = False
-    streaming: bool = False
     reasons: Sequence[str] = field(default=(), compare=False)
 
     @property
@@ -182,7 +180,6 @@ class BlockGroups:
 class InnerPersistentParams:
     """A row in the registers of the threads along it, or in shared memory.
 
-    order            dims of the reference, slowest first
     threads          threads of x along a row
     rows             rows of a block (threads of y)
     batch            accesses of a thread along the row
@@ -195,11 +192,6 @@ class InnerPersistentParams:
     in_shared        row tensors in shared memory, filled by asynchronous copies; empty: all are in registers
     funnel_shifted   those of them that have another misalignment than the vectors: loaded into registers at any address first
     load_all_first   all inputs along a row are loaded before the first exchange, also those that only later data passes read
-    vector           consecutive elements of an access
-    vectorized       arguments that are contiguous along them: one access each
-    extent_ranges    (input, dim, low, high): extents for which the row fits
-    access           where vectors begin
-    reasons          why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -230,7 +222,6 @@ class OuterPersistentParams:
                        registers, `unroll` accesses per thread
     kept_iterations    the first iterations of the first pass, whose rows stay in shared memory for the second (0: none)
     extent_ranges      (input, dim, low, high): extents for which the rows fit in registers
-    reasons            why, in sentences; not compared
     """
 
     reduction: ReductionParams
@@ -246,7 +237,6 @@ class ChainedParams:
     rows             the loops of the rows
     blocks           blocks that loop over all rows; 0: as many as the loops of the rows have
     extent_ranges    (input, dim, low, high) of an extent that determines the number of blocks
-    reasons          why, in sentences; not compared
     """
 
     rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
@@ -257,10 +247,7 @@ class ChainedParams:
 
 @record
 class ThreadReductionParams:
-    """The loops of a pointwise kernel over the kept dims; the inner tile is all elements of a reduction.
-
-    reasons   why, in sentences; not compared
-    """
+    """The loops of a pointwise kernel over the kept dims; the inner tile is all elements of a reduction."""
 
     loops: PointwiseParams
     reasons: Sequence[str] = field(default=(), compare=False)
@@ -270,18 +257,13 @@ class ThreadReductionParams:
 class ScanParams:
     """Loops of a scan.
 
-    order           dims of the reference, slowest first
     inner           the fastest dim is scanned: threads of x are along it
     block_scan      threads along the scanned dim (x if inner, else y)
     block_iterate   threads along the kept dims (y if inner, else x)
     batch           accesses of a thread along the scanned dim, all in registers at once
-    vector          consecutive elements of a thread along the fastest dim
-    vectorized      arguments that are contiguous along them: one access each
-    access          where vectors begin
     cluster         blocks that share a row
     prefetch        the inputs of an iteration are loaded during the one before
     extent_ranges   (input, dim, low, high): extents for which a row takes one iteration; empty: a loop
-    reasons         why, in sentences; not compared
     """
 
     order: tuple[int, ...]
@@ -334,14 +316,10 @@ class InnerOuterParams:
     across          threads of x
     along           threads of y: with x they share a row, and later the partial sums of some columns
     batch           accesses of a thread along the row
-    vector          consecutive elements of an access
-    vectorized      arguments that are contiguous along them: one access each
     rows_per_block  rows of a block at once (threads of z)
     rows            rows that a thread loads at once
     prefetch        number of iterations between load and use of a row
-    extent_ranges   (input, dim, low, high): extents for which the row fits
     in_shared       row tensors in shared memory, filled by asynchronous copies; others are in registers
-    reasons         why, in sentences; not compared
     """
 
     order: tuple[int, ...]

@@ -1,10 +1,12 @@
-"""The protocol of schedulers: their methods, arguments and results."""
+"""What a scheduler is: its methods, their arguments and results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
+from itertools import chain
+from typing import Any
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor, planned_layout
@@ -14,6 +16,8 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.params import Params, ParamsClass
+from fuser.schedule.print_params import difference
+from fuser.schedule.tuning_candidates import neighbours
 
 
 @record
@@ -50,24 +54,46 @@ class SegmentInputs:
         object.__setattr__(self, "evaluate", value)
 
 
-class Scheduler(Protocol):
+class Scheduler(ABC):
     """A strategy for a class of segments.
 
-    accepts      whether the scheduler can schedule a segment; depends on its structure only
-    propose      parameters for the sizes, strides and alignment of `inputs` on a device
-    candidates   the parameters that tuning measures: the proposal, then others, the most promising first; empty if the sizes
-                 are refused. A candidate other than the proposal may fail to lower or to fit on the device
-    apply        the schedule that parameters determine
-    params       the class of the parameters
+    type     its name
+    params   the class of its parameters
     """
 
     type: SchedulerType
     params: ParamsClass
 
-    def accepts(self, segment: Fusion) -> Accepted | Refused: ...
+    @abstractmethod
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """Whether the scheduler can schedule a segment; depends on its structure only."""
 
-    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused: ...
+    @abstractmethod
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """Parameters for the sizes, strides and alignment of `inputs` on a device."""
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]: ...
+    @abstractmethod
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """The schedule that parameters determine."""
 
-    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder: ...
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        """Further parameters, the most promising first, which may fail to lower or to fit on the device; if nothing else is
+        said, neighbours of what is proposed."""
+        return iter(()) if isinstance(proposed, Refused) else neighbours(proposed, device)
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[Params]:
+        """What tuning measures: the proposal, then others, each once, with what distinguishes it from the first."""
+        proposed = self.propose(segment, inputs, device)
+        seen: dict[Params, None] = {}
+        for params in chain((proposed,), self.others(proposed, segment, inputs, device)):
+            if isinstance(params, Refused) or params in seen:
+                continue
+            first = next(iter(seen), None)
+            seen[params] = None
+            yield (
+                params
+                if first is None
+                else replace(params, reasons=(f"unlike the proposal: {difference(first, params)}",))
+            )

@@ -10,11 +10,10 @@ A neighbour may fail to lower, spill, or be much slower: the caller tries it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar, assert_never
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.params import (
     Aligned,
     ChainedParams,
@@ -30,59 +29,15 @@ from fuser.schedule.params import (
     ThreadReductionParams,
     TransposeParams,
 )
-from fuser.schedule.scheduler import Refused, Scheduler, SegmentInputs
 
 _P = TypeVar("_P", bound=Params)
-_Ranked = TypeVar("_Ranked", InnerOuterParams, InnerPersistentParams)
 
 _MIN_BLOCK = 32
 
 
-def with_neighbours(
-    scheduler: Scheduler, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
-) -> Iterator[Params]:
-    """What a scheduler proposes, then its neighbours. Nothing where it refuses the sizes."""
-    proposed = scheduler.propose(segment, inputs, device)
-    if not isinstance(proposed, Refused):
-        yield proposed
-        yield from neighbours(proposed, device)
-
-
 def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
-    """Parameters that differ from those given in one choice, each once."""
-    seen: set[Params] = {params}
-    for found in _neighbours(params, device):
-        if found not in seen:
-            seen.add(found)
-            yield replace(found, reasons=(f"unlike the proposal: {difference(params, found)}",))
-
-
-def with_difference_reasons(made: Iterable[_Ranked]) -> Iterator[_Ranked]:
-    """The same parameters, with what the first has otherwise as the first reason of each other one."""
-    first: _Ranked | None = None
-    for params in made:
-        if first is None:
-            first = params
-            yield params
-        else:
-            why = f"unlike the proposal: {difference(first, params)}"
-            yield replace(params, reasons=(why, *params.reasons))
-
-
-def difference(old: Params, new: Params) -> str:
-    """The fields in which parameters differ, in words: `threads 128 instead of 256`."""
-    if type(old) is not type(new):
-        return f"{type(new).__name__} instead of {type(old).__name__}"
-    words: list[str] = []
-    for f in fields(new):
-        was, now = getattr(old, f.name), getattr(new, f.name)
-        if f.name == "reasons" or was == now:
-            continue
-        if isinstance(now, (PointwiseParams, ReductionParams, InnerPersistentParams)) and isinstance(was, type(now)):
-            words.append(difference(was, now))
-        else:
-            words.append(f"{f.name} {now!r} instead of {was!r}")
-    return ", ".join(words) or "nothing"
+    """Parameters that differ from those given in one choice."""
+    return (found for found in _neighbours(params, device) if found != params)
 
 
 def _neighbours(params: Params, device: DeviceInfo) -> Iterable[Params]:
@@ -178,7 +133,6 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
     else:
         yield replace(params, grid_reduce=2)
         yield replace(params, grid_reduce=8)
-    yield replace(params, streaming=not params.streaming)
 
 
 def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:

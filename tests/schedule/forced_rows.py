@@ -17,7 +17,8 @@ from fuser.ir.kernel.kernel import Kernel
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost import row_mappings as enumeration
-from fuser.schedule.cost.row_mappings import RowMapping, block_group_mappings, independent_block_mappings, row_mappings
+from fuser.schedule.cost.row_mappings import RowMapping, row_mappings
+from fuser.schedule.cost.row_search import ROWS
 from fuser.schedule.cost.row_space import RowSpace
 from fuser.schedule.params import InnerPersistentParams, Params
 from fuser.schedule.scheduler import Refused
@@ -28,29 +29,20 @@ from tests.fusions.rows import Array, Definition, arrays_for, assert_near, descr
 from tests.judging.harness import run_on
 
 Kind = Callable[[RowMapping], bool]
-Find = Callable[..., Iterator[RowMapping]]
 
 
 def propose_only(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     """Leave the mappings for which `kind` is true. It is an error if none is."""
 
-    def first_of_all(*asked: Any) -> RowMapping | None:
-        return next((m for _, m in inner_persistent._ranked(*asked)), None)  # noqa: SLF001
-
-    def some(find: Find) -> Find:
-        def filtered(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
-            all_of_them = row_mappings(row, device, may_use_block_groups=True, may_use_shared=may_use_shared)
-            assert any(map(kind, all_of_them)), f"no mapping of this kind fits {row}"
-            return (m for m in find(row, device, may_use_shared=may_use_shared) if kind(m))
-
-        return filtered
+    def some(row: RowSpace, device: DeviceInfo) -> Iterator[RowMapping]:
+        all_of_them = row_mappings(replace(row, may_use_block_groups=True), device)
+        assert any(map(kind, all_of_them)), f"no mapping of this kind fits {row}"
+        return (m for m in row_mappings(row, device) if kind(m))
 
     # Rows of tests are short.
     monkeypatch.setattr(enumeration, "MIN_THREADS", 1)
-    # Nothing is taken from before, nor left for later tests.
-    monkeypatch.setattr(inner_persistent, "_best", first_of_all)
-    for find in (independent_block_mappings, block_group_mappings):
-        monkeypatch.setattr(inner_persistent, find.__name__, some(find))
+    # A search of its own: nothing is taken from before, nor left for later tests.
+    monkeypatch.setattr(inner_persistent, "ROWS", replace(ROWS, mappings=some, likely=None))
 
 
 def go_over_groups(monkeypatch: pytest.MonkeyPatch, kind: Kind, groups: int = 0) -> None:

@@ -29,9 +29,9 @@ NUMBERS: dict[str, dict[str, str]] = {
         "instructions": "TURNED",
     },
     "cost/pointwise_work.py": {
-        "instructions": "THREAD ITERATION ACCESS UNALIGNED OPERATION DIVISION",
-        "cycles": "BLOCK_CYCLES STORED",
-        "share": "MISSED AGAIN HELD EDGES EVEN_EDGES ITERATED",
+        "instructions": "THREAD ITERATION ACCESS UNALIGNED DIVISION",
+        "cycles": "BLOCK_CYCLES LOADED STORED",
+        "share": "AGAIN HELD EVEN_EDGES ITERATED",
     },
     "cost/reduction_mappings.py": {
         "instructions": "CUT",

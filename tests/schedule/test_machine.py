@@ -28,11 +28,11 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
+from fuser.schedule.cost.inner_outer_work import INNER_OUTER, two_kernel_work
 from fuser.schedule.cost.inner_outer_work import inner_outer_work_of as gradient_work_of
-from fuser.schedule.cost.inner_outer_work import ranked_inner_outer, two_kernel_work
 from fuser.schedule.cost.row_mappings import RowMapping, row_mappings, row_work_of
 from fuser.schedule.cost.row_space import RowSpace
-from fuser.schedule.cost.scan_mappings import ScanMapping, ranked_scans
+from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping
 from fuser.schedule.scheduler import Refused
 from tests.schedule.numbers_of_planning import NUMBERS
 from tests.schedule.random_gradient_space import random_gradient_space
@@ -68,7 +68,7 @@ class Fastest:
 
 
 def fastest(row: RowSpace, device: DeviceInfo, kind: Callable[[RowMapping], bool] = lambda _: True) -> Fastest:
-    found = (m for m in row_mappings(row, device, may_use_block_groups=True, may_use_shared=True) if kind(m))
+    found = (m for m in row_mappings(row, device) if kind(m))
     return min((Fastest(total_time(row_work_of(row, m, device), device), m) for m in found), key=lambda f: f.time)
 
 
@@ -104,7 +104,7 @@ class FastestGradient:
 
 
 def gradient(space: InnerOuterSpace, device: DeviceInfo) -> FastestGradient:
-    time, m = ranked_inner_outer(space, device)[0]
+    time, m = INNER_OUTER.ranked(space, device)[0]
     return FastestGradient(m, time)
 
 
@@ -120,8 +120,8 @@ MODELS: dict[str, Callable[[DeviceInfo], Any]] = {
     "gradients of long rows of Doubles": lambda d: gradient(DOUBLES, d),
     "gradients by two kernels": lambda d: total_time(two_kernel_work(DOUBLES, d), d),
     "gradients of many rows": lambda d: gradient(GRADIENT, d),
-    "scans of rows": lambda d: FastestScan(*ranked_scans(SCANS_OF_ROWS, d)[0]),
-    "scans of columns": lambda d: FastestScan(*ranked_scans(replace(SCANS_OF_ROWS, inner=False, kept=8192), d)[0]),
+    "scans of rows": lambda d: FastestScan(*SCANS.ranked(SCANS_OF_ROWS, d)[0]),
+    "scans of columns": lambda d: FastestScan(*SCANS.ranked(replace(SCANS_OF_ROWS, inner=False, kept=8192), d)[0]),
 }
 TIMES = ("time", "time_us")
 
@@ -181,7 +181,7 @@ def test_a_wait_of_the_grid_is_as_long_as_the_device_says() -> None:
     """Once at the end where blocks have rows of their own; nothing where a cluster has all."""
     late = replace(H200, latencies=replace(H200.latencies, grid_ns=H200.latencies.grid_ns + 1000))
     for space in (GRADIENT, replace(GRADIENT, rows=8, length=3072)):
-        for _, m in ranked_inner_outer(space, H200)[:10]:
+        for _, m in INNER_OUTER.ranked(space, H200)[:10]:
             now, then = (gradient_work_of(space, m, device) for device in (H200, late))
             waits = then.iterations * then.exchange + then.epilogue_us - now.iterations * now.exchange - now.epilogue_us
             assert (waits < 0.5) is (m.exchange == CLUSTER)

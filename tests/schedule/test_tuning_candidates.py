@@ -13,11 +13,14 @@ from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, p
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import SizesRefusedError
-from fuser.ir.device_info import H200
-from fuser.schedule.params import NoOpParams, PointwiseParams, ReductionParams
-from fuser.schedule.scheduler import SegmentInputs
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.params import NoOpParams, Params, PointwiseParams, ReductionParams
+from fuser.schedule.print_params import difference
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.segmentation.registry import scheduler_by_params
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.fusion_corpus import ALIGNED, CORPUS, RAGGED
 
@@ -65,18 +68,29 @@ def test_every_candidate_is_lowered_or_refused(name: str) -> None:
                 assert failure_of(compiler, segment, inputs, params) is None
 
 
-def test_a_refusal_has_no_candidates() -> None:
-    class Refusing:
-        def propose(self, *_: object) -> Any:
-            from fuser.schedule.scheduler import Refused
+class Giving(Scheduler):
+    """Proposes what it is given."""
 
-            return Refused("no")
+    def __init__(self, given: Params | Refused) -> None:
+        self.given = given
 
-    from fuser.schedule.tuning_candidates import with_neighbours
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        return Accepted()
 
-    scheduler: Any = Refusing()
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        return self.given
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        raise AssertionError
+
+
+def candidates_of(given: Params | Refused) -> list[Params]:
     anything: Any = None
-    assert list(with_neighbours(scheduler, anything, anything, H200)) == []
+    return list(Giving(given).candidates(anything, anything, H200))
+
+
+def test_a_refusal_has_no_candidates() -> None:
+    assert candidates_of(Refused("no")) == []
 
 
 def test_differences_in_words() -> None:
@@ -100,7 +114,8 @@ def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
 
 def test_reasons_say_what_differs() -> None:
     old = PointwiseParams((0,), ((1,),), 1, (), (256, 1), reasons=("because",))
-    first = next(iter(neighbours(old, H200)))
+    given, first, *_ = candidates_of(old)
+    assert given is old
     assert isinstance(first, PointwiseParams)
     assert first.reasons == (f"unlike the proposal: {difference(old, first)}",)
     assert np.prod(first.block_shape) == 128

@@ -192,6 +192,10 @@ class IterationGraph:
 
     # --- groups ---
 
+    def concrete_groups(self, dims: Iterable[IterDomain | None]) -> frozenset[Group]:
+        """The groups of dims along which there are several elements. None: no dim."""
+        return frozenset(self.group(d) for d in dims if d is not None and not d.is_broadcast)
+
     def group(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
         """The group of a dim or axis; `promoted` replaces leaf groups (a broadcast computed in a wider loop)."""
         if promoted:

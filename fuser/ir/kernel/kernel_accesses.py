@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fuser.ir.integers.integers import Int, const
@@ -47,7 +47,18 @@ from fuser.ir.kernel.kernel import (
     VectorMove,
     WarpBarrier,
     value_operands,
+    walk,
 )
+
+
+def buffers_read(stmts: Sequence[Stmt]) -> set[Buffer]:
+    """By statements, and those in them."""
+    return {b for s in walk(tuple(stmts)) for b, _ in stmt_reads(s)}
+
+
+def buffers_written(stmts: Sequence[Stmt]) -> set[Buffer]:
+    """By statements, and those in them."""
+    return {b for s in walk(tuple(stmts)) for b, _ in stmt_writes(s)}
 
 
 def value_loads(value: Value) -> Iterator[Load]:

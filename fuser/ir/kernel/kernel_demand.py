@@ -53,9 +53,8 @@ def demand_of(body: tuple[Stmt, ...]) -> Demand:
 
 def _trips(loop: For) -> int:
     """Copies of the body of a loop."""
-    if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
-        return 1
-    return max(0, -(-(loop.stop.value - loop.start.value) // loop.step.value))
+    iterations = loop.values if loop.unroll else None
+    return 1 if iterations is None else len(iterations)
 
 
 def _length(stmt: Stmt) -> int:

@@ -118,6 +118,13 @@ class For:
     # Asks the pass unswitch_loops for one hoisted bounds test; False afterwards.
     unswitch: bool = False
 
+    @property
+    def values(self) -> range | None:
+        """Those of the symbol, if they are numbers."""
+        start, stop, step = self.start, self.stop, self.step
+        known = start.is_const and stop.is_const and step.is_const
+        return range(start.value, stop.value, step.value) if known else None
+
 
 @record(eq=False)
 class If:

@@ -28,7 +28,7 @@ from fuser.ir.kernel.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes, value_loads
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written, stmt_reads, stmt_writes, value_loads
 from fuser.ir.ops.enums import CacheOp
 from fuser.lowering.checks.pass_result import Findings, PassResult
 from fuser.lowering.kernel_rewrites import substitute_symbols
@@ -142,10 +142,9 @@ def barrier_before_signal(result: PassResult, found: Findings) -> None:
 
 def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
     """Device memory that the kernel writes and reads, but for what only threads of one block pass on, or a thread to itself."""
-    written = {b for s in walk(result.body) for b, _ in stmt_writes(s) if b.is_global}
-    read = {b for s in walk(result.body) for b, _ in stmt_reads(s) if b.is_global}
+    passed = buffers_written(result.body) & buffers_read(result.body)
     within = (result.shared_within_block | result.thread_private) - result.shared_across_blocks
-    return frozenset(b for b in written & read if b.name not in within)
+    return frozenset(b for b in passed if b.is_global and b.name not in within)
 
 
 class _CrossBlockStores:
@@ -203,8 +202,8 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 groups = (*groups, frozenset())
             case AsyncWait(pending):
                 groups = groups[max(0, len(groups) - 1 - pending) :]
-            case For() if _makes_few_iterations(stmt, groups):
-                for iteration in range(stmt.start.value, stmt.stop.value, stmt.step.value):
+            case For() if (few := _few_iterations(stmt, groups)) is not None:
+                for iteration in few:
                     groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(iteration)}), groups, found)
             case For():
                 before, waits = groups, any(isinstance(s, AsyncWait) for s in walk(stmt.body))
@@ -233,14 +232,14 @@ def _iteration_of(loop: For, iteration: int) -> tuple[Stmt, ...]:
 _FEW_ITERATIONS = 64
 
 
-def _makes_few_iterations(loop: For, groups: _Groups) -> bool:
-    """Whether a loop copies, or reads what is copied, in each of a few iterations."""
-    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
-        return False
-    if loop.step.value < 1 or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_ITERATIONS:
-        return False
+def _few_iterations(loop: For, groups: _Groups) -> range | None:
+    """Those of a loop that copies, or reads what is copied, if they are few; else None."""
+    iterations = loop.values
+    if iterations is None or len(iterations) > _FEW_ITERATIONS:
+        return None
     copied = {buffer for group in groups for buffer, _, _ in group}
-    return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
+    moves = any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
+    return iterations if moves else None
 
 
 def _may_overlap(a: _Copied, b: _Copied) -> bool:

@@ -197,11 +197,12 @@ class BlockGroupReduceExpander:
                     idle = WARP * (warps - busy)
                     is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
                 stmts += [Allocate(b) for b in own]
-                load_stmts += (
-                    ask
-                    if is_busy is None
-                    else [*_allocations(ask), If(is_busy, _non_allocations(ask), role=Role.owner)]
-                )
+                if is_busy is None:
+                    load_stmts += ask
+                else:
+                    load_stmts += [s for s in ask if isinstance(s, Allocate)]
+                    loads = tuple(s for s in ask if not isinstance(s, Allocate))
+                    load_stmts.append(If(is_busy, loads, role=Role.owner))
                 joining, keeping = work_of.setdefault(is_busy, ([], []))
                 joining += join
                 keeping += keep
@@ -211,14 +212,6 @@ class BlockGroupReduceExpander:
             work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
             stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
         return [*stmts, *taken]
-
-
-def _allocations(stmts: Sequence[Stmt]) -> list[Stmt]:
-    return [s for s in stmts if isinstance(s, Allocate)]
-
-
-def _non_allocations(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    return tuple(s for s in stmts if not isinstance(s, Allocate))
 
 
 def _loads_and_combines(

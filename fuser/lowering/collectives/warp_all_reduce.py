@@ -36,7 +36,14 @@ from fuser.ir.kernel.kernel import (
 )
 from fuser.ir.ops.enums import MemoryType
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
-from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
+from fuser.lowering.combiners.combiner_values import (
+    accumulate,
+    compute,
+    increment,
+    safe_ratio,
+    subtract_square,
+    temporary,
+)
 from fuser.lowering.combiners.exp_sum import exp_sum_scaled
 from fuser.lowering.parallel_axes import WARP
 
@@ -105,18 +112,17 @@ def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride
             Shuffle(origin, e, Load(mean, e), ShuffleKind.index, first, width),
             Store(away, ZERO, compute("sub", dtype, Load(mean, e), Load(origin, e))),
             Store(mean, e, weighed),
-            Store(m2, e, compute("add", real, Load(m2, e), compute("mul", real, Load(mean, e), Load(away, ZERO)))),
+            accumulate(m2, e, compute("mul", real, Load(mean, e), Load(away, ZERO))),
         ]
 
     def divide(at: Int) -> list[Stmt]:
         return [Store(share, ZERO, safe_ratio(Literal(1.0, real), Load(count, at), real))]
 
     def shift_back(e: Int) -> list[Stmt]:
-        left = compute("sub", real, Load(m2, e), compute("mul", dtype, Load(mean, e), Load(away, ZERO)))
         return [
             *([] if is_shared_count(r, 2) else divide(e)),
             Store(away, ZERO, compute("mul", dtype, Load(mean, e), Load(share, ZERO))),
-            Store(m2, e, compute("maximum", real, left, Literal(0.0, real))),
+            subtract_square(m2, e, Load(mean, e), Load(away, ZERO)),
             Store(mean, e, compute("add", dtype, Load(origin, e), Load(away, ZERO))),
         ]
 

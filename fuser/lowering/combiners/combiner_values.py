@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel.kernel import Buffer, Call, Cast, For, Literal, Load, Stmt, Value
+from fuser.ir.kernel.kernel import Buffer, Call, Cast, For, Literal, Load, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType
 from fuser.ir.ops.op_table import compute_dtype
@@ -32,6 +32,17 @@ def compare(op: str, a: Value, b: Value, dtype: DataType) -> Call:
 def increment(count: Buffer, at: Int, by: Value) -> Call:
     """`count[at] + by`, of numbers of values."""
     return Call("add", (Load(count, at), by), compute_dtype(count.dtype), count.dtype)
+
+
+def accumulate(into: Buffer, at: Int, value: Value, op: str = "add") -> Store:
+    """`into[at] = op(into[at], value)`."""
+    return Store(into, at, compute(op, into.dtype, Load(into, at), value))
+
+
+def subtract_square(m2: Buffer, at: Int, total: Value, moved: Value) -> Store:
+    """m2 -= total * moved, and not below 0: squares become those of differences from what is `moved` further."""
+    left = compute("sub", m2.dtype, Load(m2, at), compute("mul", m2.dtype, total, moved))
+    return Store(m2, at, compute("maximum", m2.dtype, left, Literal(0.0, m2.dtype)))
 
 
 def safe_ratio(part: Value, count: Load, dtype: DataType) -> Call:

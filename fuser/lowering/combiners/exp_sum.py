@@ -15,7 +15,7 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.kernel.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.lowering.combiners.combiner_values import PartialsReader, compare, compute, temporary
+from fuser.lowering.combiners.combiner_values import PartialsReader, accumulate, compare, compute, temporary
 from fuser.records import record
 
 MAX_GROUP = 32
@@ -104,7 +104,7 @@ def exp_sum_combine_many(acc: tuple[Buffer, ...], at: Int, parts: PartialsReader
         parts.loop(k, [Store(top, ZERO, compute("largest", dtype, high, parts.read(0, at, k)))], ONE),
         Store(shift, ZERO, _finite(high)),
         Store(total, at, part(ZERO)),
-        parts.loop(j, [Store(total, at, compute("add", dtype, Load(total, at), part(j)))], ONE),
+        parts.loop(j, [accumulate(total, at, part(j))], ONE),
         Store(largest, at, high),
     ]
 
@@ -114,7 +114,7 @@ def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer) -> list[Stmt]:
     largest, total = acc
     dtype = total.dtype
     scale = rescale_factor(Load(old, at), _finite(Load(largest, at)), dtype)
-    return [Store(total, at, compute("mul", dtype, Load(total, at), scale))]
+    return [accumulate(total, at, scale, "mul")]
 
 
 def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -158,10 +158,9 @@ def exp_sum_group(
         if is_only:
             return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
         old = rescale_factor(Load(largest, e), Load(shift, ZERO), dtype)
-        scaled = Store(total, e, compute("mul", dtype, Load(total, e), old))
         return [
-            scaled,
-            *loop(chains, lambda j: [Store(total, e, compute("add", dtype, Load(total, e), Load(sums, j)))]),
+            accumulate(total, e, old, "mul"),
+            *loop(chains, lambda j: [accumulate(total, e, Load(sums, j))]),
         ]
 
     def fold(e: Int) -> list[Stmt]:
@@ -214,12 +213,7 @@ def exp_sum_group(
 
 def _added(sums: Buffer, count: int, loop: Callable[[int, Callable[[Int], list[Stmt]], int], list[Stmt]]) -> list[Stmt]:
     """The first of the sums becomes that of all."""
-    dtype = sums.dtype
-
-    def add(j: Int) -> list[Stmt]:
-        return [Store(sums, ZERO, compute("add", dtype, Load(sums, ZERO), Load(sums, j)))]
-
-    return loop(count, add, 1)
+    return loop(count, lambda j: [accumulate(sums, ZERO, Load(sums, j))], 1)
 
 
 def exp_sum_complete(acc: tuple[Buffer, ...], at: Int) -> list[Stmt]:

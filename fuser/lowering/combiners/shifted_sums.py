@@ -15,7 +15,16 @@ from collections.abc import Callable
 from fuser.ir.integers.integers import FALSE, TRUE, ZERO, Cond, Int
 from fuser.ir.kernel.kernel import Allocate, Buffer, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.lowering.combiners.combiner_values import Elements, compare, compute, increment, safe_ratio, temporary
+from fuser.lowering.combiners.combiner_values import (
+    Elements,
+    accumulate,
+    compare,
+    compute,
+    increment,
+    safe_ratio,
+    subtract_square,
+    temporary,
+)
 from fuser.lowering.combiners.welford import WelfordStep, at_first_element
 
 
@@ -47,13 +56,13 @@ def shifted_add(
         *kept,
     ]
     if step.visited_twice:
-        return [*stmts, _add(away, at, Load(value, ZERO))]
+        return [*stmts, accumulate(away, at, Load(value, ZERO))]
     return [
         *stmts,
         Allocate(delta),
         Store(delta, ZERO, compute("sub", dtype, Load(value, ZERO), Load(shift, at))),
-        _add(away, at, change),
-        _add(squares, at, compute("mul", dtype, change, change)),
+        accumulate(away, at, change),
+        accumulate(squares, at, compute("mul", dtype, change, change)),
     ]
 
 
@@ -69,7 +78,7 @@ def finish_shifted(acc: tuple[Buffer, ...], step: WelfordStep, elements: Element
     def set_mean_and_m2(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(mean, e), Load(step.fraction, ZERO))
         return [
-            _subtract_square(m2, e, Load(mean, e), moved),
+            subtract_square(m2, e, Load(mean, e), moved),
             Store(mean, e, compute("add", dtype, Load(shift, e), moved)),
         ]
 
@@ -85,8 +94,8 @@ def add_deviation(acc: tuple[Buffer, ...], left: Buffer, at: Int, x: Value, name
     return [
         Allocate(delta),
         Store(delta, ZERO, compute("sub", dtype, x, Load(mean, at))),
-        _add(left, at, change),
-        _add(m2, at, compute("mul", dtype, change, change)),
+        accumulate(left, at, change),
+        accumulate(m2, at, compute("mul", dtype, change, change)),
     ]
 
 
@@ -125,19 +134,9 @@ def correct_deviations(acc: tuple[Buffer, ...], left: Buffer, step: WelfordStep,
 
     def correct(e: Int) -> list[Stmt]:
         moved = compute("mul", dtype, Load(left, e), Load(step.fraction, ZERO))
-        return [_subtract_square(m2, e, Load(left, e), moved), _add(mean, e, moved)]
+        return [subtract_square(m2, e, Load(left, e), moved), accumulate(mean, e, moved)]
 
     return _for_each_element(step, elements, correct)
-
-
-def _add(into: Buffer, at: Int, value: Value) -> Store:
-    return Store(into, at, compute("add", into.dtype, Load(into, at), value))
-
-
-def _subtract_square(m2: Buffer, at: Int, total: Value, moved: Value) -> Store:
-    """m2 -= total * moved, and not below 0: squares become those of differences from what is `moved` further."""
-    left = compute("sub", m2.dtype, Load(m2, at), compute("mul", m2.dtype, total, moved))
-    return Store(m2, at, compute("maximum", m2.dtype, left, Literal(0.0, m2.dtype)))
 
 
 def _for_each_element(step: WelfordStep, elements: Elements, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fuser.ir.integers.integers import ZERO, Int, equal
 from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
-from fuser.lowering.combiners.combiner_values import compute, increment, safe_ratio, temporary
+from fuser.lowering.combiners.combiner_values import accumulate, compute, increment, safe_ratio, temporary
 from fuser.records import record
 
 
@@ -53,8 +53,8 @@ def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[S
         Store(value, ZERO, x),
         Store(count, at, increment(count, at, Literal(1, count.dtype))),
         Store(delta, ZERO, difference),
-        Store(mean, at, compute("add", dtype, Load(mean, at), quotient)),
-        Store(m2, at, compute("add", real, Load(m2, at), compute("mul", real, change, difference))),
+        accumulate(mean, at, quotient),
+        accumulate(m2, at, compute("mul", real, change, difference)),
     ]
 
 
@@ -104,7 +104,8 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         Store(total, ZERO, increment(count, at, Load(other_count, ZERO))),
         Store(fraction, ZERO, safe_ratio(Cast(Load(other_count, ZERO), real), Load(total, ZERO), real)),
         Store(delta, ZERO, compute("sub", dtype, other_mean, Load(mean, at))),
-        *_update_mean(acc, at, change, Load(fraction, ZERO), compute("add", real, other_m2, gain)),
+        accumulate(mean, at, compute("mul", dtype, change, Load(fraction, ZERO))),
+        accumulate(m2, at, compute("add", real, other_m2, gain)),
         Store(count, at, Load(total, ZERO)),
     ]
 
@@ -154,21 +155,14 @@ def _combine_element(
     acc: tuple[Buffer, ...], at: Int, other_mean: Value, other_m2: Value, name: str, step: WelfordStep
 ) -> list[Stmt]:
     """d = mean_b - mean_a; mean += d * f; m2 += m2_b + d * d * w. The register of d comes first."""
-    mean, real = acc[0], acc[1].dtype
+    mean, m2, _ = acc
+    real = m2.dtype
     delta = temporary(f"{name}_delta", mean.dtype)
     change = Load(delta, ZERO)
     gain = compute("mul", real, compute("mul", real, change, change), Load(step.weight, ZERO))
     return [
         Allocate(delta),
         Store(delta, ZERO, compute("sub", delta.dtype, other_mean, Load(mean, at))),
-        *_update_mean(acc, at, change, Load(step.fraction, ZERO), compute("add", real, other_m2, gain)),
-    ]
-
-
-def _update_mean(acc: tuple[Buffer, ...], at: Int, change: Value, fraction: Value, gain: Value) -> list[Stmt]:
-    """mean += change * fraction; m2 += gain."""
-    mean, m2 = acc[:2]
-    return [
-        Store(mean, at, compute("add", mean.dtype, Load(mean, at), compute("mul", mean.dtype, change, fraction))),
-        Store(m2, at, compute("add", m2.dtype, Load(m2, at), gain)),
+        accumulate(mean, at, compute("mul", mean.dtype, change, Load(step.fraction, ZERO))),
+        accumulate(m2, at, compute("add", real, other_m2, gain)),
     ]

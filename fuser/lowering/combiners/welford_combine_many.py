@@ -7,7 +7,16 @@ from collections.abc import Callable
 from fuser.ir.integers.integers import ZERO, Int
 from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, Literal, Load, Role, Stmt, Store
 from fuser.ir.ops.enums import MemoryType
-from fuser.lowering.combiners.combiner_values import Elements, PartialsReader, compute, increment, safe_ratio, temporary
+from fuser.lowering.combiners.combiner_values import (
+    Elements,
+    PartialsReader,
+    accumulate,
+    compute,
+    increment,
+    safe_ratio,
+    subtract_square,
+    temporary,
+)
 from fuser.lowering.combiners.shifted_sums import centred
 from fuser.runtime.kernels.variants import MAX_BLOCK
 
@@ -46,7 +55,7 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
 
     def sum_weighted_means(e: Int) -> list[Stmt]:
         change = compute("mul", dtype, parts.read(0, e, k), Load(weight, ZERO))
-        return [Store(moved, e, compute("add", dtype, Load(moved, e), change))]
+        return [accumulate(moved, e, change)]
 
     def divide(e: Int) -> list[Stmt]:
         reciprocal = safe_ratio(Literal(1.0, real), Load(total, e), real)
@@ -61,17 +70,13 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
         return [
             Store(delta, ZERO, compute("sub", dtype, parts.read(0, e, j), Load(mean, e))),
             Store(weighted, ZERO, compute("mul", dtype, Load(delta, ZERO), Load(weight, ZERO))),
-            Store(moved, e, compute("add", dtype, Load(moved, e), Load(weighted, ZERO))),
-            Store(m2, e, compute("add", real, Load(m2, e), compute("add", real, parts.read(1, e, j), gain))),
+            accumulate(moved, e, Load(weighted, ZERO)),
+            accumulate(m2, e, compute("add", real, parts.read(1, e, j), gain)),
         ]
 
     def finish(e: Int) -> list[Stmt]:
         change = compute("mul", dtype, Load(moved, e), Load(inverse, ZERO))
-        left = compute("sub", real, Load(m2, e), compute("mul", real, Load(moved, e), change))
-        return [
-            Store(m2, e, compute("maximum", real, left, Literal(0.0, real))),
-            Store(mean, e, compute("add", dtype, Load(mean, e), change)),
-        ]
+        return [subtract_square(m2, e, Load(moved, e), change), accumulate(mean, e, change)]
 
     return [
         *(Allocate(b) for b in (total, moved, weight, inverse, delta, weighted)),

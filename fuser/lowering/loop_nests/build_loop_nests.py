@@ -90,8 +90,7 @@ class NestBuilder(NestStatements):
                 )
 
     def _kept_loops(self, leader: str) -> list[Group]:
-        state = self.context.state(leader)
-        return [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
+        return [g for a, g, _ in self.context.axes(leader) if not a.is_reduction]
 
     def _cross_block_reason(self) -> str:
         if self.shared_across_blocks:
@@ -175,7 +174,12 @@ class NestBuilder(NestStatements):
         groups = list(dict.fromkeys(self.context.loops(n)[depth] for n in node))
         # What has one element in all shares a loop as it is.
         solid = [g for g in groups if not g.is_broadcast] or groups[:1]
-        group = solid[0] if len(solid) == 1 else self._common_group(node, depth)
+        if len(solid) > 1:
+            # Groups of loops that are shared are one, or all but one are broadcast.
+            raise InternalError(
+                f"{', '.join(node)} share loop {depth} but disagree on its group", pass_name="build_loop_nests"
+            )
+        group = solid[0]
         parallel = ParallelType.serial
         for name in node:
             state = self.context.state(name)
@@ -200,7 +204,8 @@ class NestBuilder(NestStatements):
             indices[group] = ZERO
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         index = self._new_symbol(extent)
-        indices[group] = extent - 1 - index if self._runs_backwards(node, depth) else index
+        is_backward = any(s.loop[depth] in s.backwards for s in map(self.context.state, node))
+        indices[group] = extent - 1 - index if is_backward else index
         unroll = is_requested = parallel in (ParallelType.unroll, ParallelType.unswitch)
         if unroll and not extent.is_const:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
@@ -215,10 +220,6 @@ class NestBuilder(NestStatements):
             # No register needs the index as a constant. Around a loop of unknown length unrolling multiplies code for nothing.
             unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
-
-    def _runs_backwards(self, node: list[str], depth: int) -> bool:
-        states = (self.context.state(name) for name in node)
-        return any(s.loop[depth] in s.backwards for s in states)
 
     def _holds_registers(self, node: list[str], depth: int) -> bool:
         """Whether the loop indexes a register array: such arrays need constant indices to stay in registers."""
@@ -238,13 +239,7 @@ class NestBuilder(NestStatements):
                 if isinstance(self.exprs[n], Reducing) and not self.context.state(n).loop[depth].is_reduction
             )
             or any((start := self._group_depth(n)) is not None and start <= depth for n in node)
-            or any(self.scans[n].indexes_registers(depth) for n in node if n in self.scans)
-        )
-
-    def _common_group(self, node: list[str], depth: int) -> Group:
-        """No group: groups of loops that are shared are one, or all but one are broadcast."""
-        raise InternalError(
-            f"{', '.join(node)} share loop {depth} but disagree on its group", pass_name="build_loop_nests"
+            or any(depth in self.scans[n].indexing for n in node if n in self.scans)
         )
 
 

@@ -26,12 +26,13 @@ from fuser.ir.integers.integers import (
     symbol,
 )
 from fuser.ir.integers.proofs import Claim, Relation, Term
-from fuser.ir.kernel.kernel import Buffer, If, Role, Stmt
+from fuser.ir.kernel.kernel import Buffer, Role, Stmt
 from fuser.ir.ops.enums import THREAD_TYPES, ParallelType
 from fuser.lowering.context import TensorLayout, is_shared_by, stored_axes
 from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import NestState
+from fuser.lowering.parallel_axes import guarded
 from fuser.lowering.predicates.hoisted_tests import holds_for_larger, holds_for_smaller, step_of_test
 
 
@@ -158,8 +159,7 @@ class NestPredicates(NestState):
     def _predicate_list(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> list[Cond]:
         """index < extent for every split on the way to the loops that does not divide, and every padded parallel axis."""
         conds: dict[Cond, None] = {}
-        state = self.context.state(leader)
-        kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
+        kinds = {g: p for _, g, p in self.context.axes(leader)}
         bounded: set[GroupSplit] = set()
         for split in inexact_splits(loops):
             index = indexer.padded(split)
@@ -198,27 +198,17 @@ class NestPredicates(NestState):
     def _predicates(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> Cond:
         return all_of(*self._predicate_list(leader, loops, indexer))
 
-    @staticmethod
-    def _predicated(stmts: list[Stmt], condition: Cond, role: Role = Role.predicate) -> list[Stmt]:
-        if condition is all_of():
-            return stmts
-        return [If(condition, tuple(stmts), role=role)]
-
     def _guarded(
         self, stmts: list[Stmt], indexer: Indexer, loops: Sequence[Group], leader: str, target: TensorLayout
     ) -> list[Stmt]:
         """Predicates, and for memory that several threads share, the test that lets one of the holders write."""
         owner = self._owner_condition(leader, target, indexer)
-        stmts = self._predicated(stmts, owner, Role.owner)
-        return self._predicated(stmts, self._predicates(leader, loops, indexer))
+        return guarded(self._predicates(leader, loops, indexer), guarded(owner, stmts), Role.predicate)
 
     def _owner_condition(self, leader: str, target: TensorLayout, indexer: Indexer) -> Cond:
-        state = self.context.state(leader)
         memory = target.buffer.memory
-        spread: set[ParallelType] = set()
-        for axis, group in zip(state.loop, self.context.loops(leader), strict=True):
-            if not axis.is_reduction and not group.is_broadcast:
-                spread.add(state.parallel_type(axis))
+        axes = self.context.axes(leader)
+        spread = {p for axis, group, p in axes if not axis.is_reduction and not group.is_broadcast}
         conds: list[Cond] = []
         for p in THREAD_TYPES:
             size = self.context.sizes.get(p)

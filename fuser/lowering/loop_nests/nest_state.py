@@ -153,12 +153,7 @@ class NestState:
         )
 
     def _parallel_axes(self, leader: str) -> list[tuple[ParallelType, Group]]:
-        state = self.context.state(leader)
-        return [
-            (p, group)
-            for axis, group in zip(state.loop, self.context.loops(leader), strict=True)
-            if (p := state.parallel_type(axis)) in THREAD_TYPES
-        ]
+        return [(p, group) for _, group, p in self.context.axes(leader) if p in THREAD_TYPES]
 
     def _reduction_types(
         self, leader: str, among: Sequence[ParallelType], *, in_cluster: bool = False

@@ -33,6 +33,7 @@ from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_vectors import NestVectors
 from fuser.lowering.loop_nests.scan_nests import ScanNest
 from fuser.lowering.memory.pipeline_copies import async_copy
+from fuser.lowering.parallel_axes import guarded
 from fuser.lowering.predicates.hoisted_tests import holds_for_smaller
 
 
@@ -48,7 +49,7 @@ class NestStatements(NestVectors):
             stmts = self._accumulate(leader, expr, indexer)
             if self._reads_partials(expr, indexer):
                 return stmts
-            return self._predicated(stmts, self._predicates(leader, loops, indexer))
+            return guarded(self._predicates(leader, loops, indexer), stmts, Role.predicate)
         if nest.vector is None and isinstance(expr, Scan):
             return self._fold(leader, self.scans[leader], expr, indexer, loops)
         if isinstance(expr, LibraryOp):
@@ -105,7 +106,7 @@ class NestStatements(NestVectors):
         offset = self._offset(indexer, target.axes, t)
         self._check_register_index(target.buffer, offset, t)
         result = Store(target.buffer, offset, Load(carry, at))
-        return [*self._predicated([folded], within), *self._guarded([result], indexer, loops, leader, target)]
+        return [*guarded(within, [folded], Role.predicate), *self._guarded([result], indexer, loops, leader, target)]
 
     def _accumulate(self, leader: str, expr: Reducing, indexer: Indexer) -> list[Stmt]:
         accumulator = self.accumulators[leader]

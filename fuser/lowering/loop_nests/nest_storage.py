@@ -11,15 +11,14 @@ import math
 
 from fuser.errors import SchedulingError
 from fuser.ir.fusion.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.user_names import extent_text, value_name
-from fuser.ir.integers.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
+from fuser.ir.integers.integers import ONE, TRUE, ZERO, Int, const, equal, less, symbol
 from fuser.ir.kernel.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.ops.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.ops.op_table import REDUCTIONS
 from fuser.lowering.combiners.exp_sum import MAX_GROUP, FoldBuffer, exp_sum_complete, exp_sum_group
 from fuser.lowering.combiners.shifted_sums import finish_shifted
-from fuser.lowering.context import TensorLayout, is_argument, local_layout
+from fuser.lowering.context import TensorLayout, dense_axes, is_argument, local_layout
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_welford import MAX_REGISTER_ELEMENTS, NestWelford, accumulator_dtype
 from fuser.lowering.loop_nests.scan_nests import ScanNest
@@ -92,26 +91,21 @@ class NestStorage(NestWelford):
             stmts.append(Allocate(storage.buffer))
 
     def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
-        state = self.context.state(leader)
-        loops = self.context.loops(leader)
-        kept: list[Group] = []
-        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
-            if k < depth or axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
-                continue
-            kept.append(group)
-        axes: list[tuple[Group, Int]] = []
-        running: Int = ONE
-        for group in reversed(kept):
-            axes.append((group, running))
-            running = running * group.extent
-        if not running.is_const:
-            raise SchedulingError(f"{leader} needs {running} partial sums per thread: that must be a constant")
+        axes, size = dense_axes(
+            [
+                group
+                for axis, group, p in self.context.axes(leader, depth)
+                if not (axis.is_reduction or group.is_broadcast or p in THREAD_TYPES)
+            ]
+        )
+        if not size.is_const:
+            raise SchedulingError(f"{leader} needs {size} partial sums per thread: that must be a constant")
         buffers = tuple(
-            Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
+            Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, size)
             for t in tensor_outputs(self.exprs[leader])
         )
         step = self._welford_step(leader, depth, buffers)
-        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step)
+        accumulator = Accumulator(depth, buffers, axes, step=step)
         accumulator.fold_buffer = self._buffered_group(leader, accumulator)
         return accumulator
 
@@ -141,12 +135,11 @@ class NestStorage(NestWelford):
             return depth if self._buffers_values(leader, depth) else None
         if not isinstance(expr, ExpSum) or expr.partial is not None:
             return None
-        state, loops = self.context.state(leader), self.context.loops(leader)
-        outside = self._accumulator_depth(leader)
-        start, held = len(loops), 1
-        for k in reversed(range(outside, len(loops))):
-            group = loops[k]
-            if not group.is_broadcast and state.parallel_type(state.loop[k]) not in THREAD_TYPES:
+        axes, outside = self.context.axes(leader), self._accumulator_depth(leader)
+        start, held = len(axes), 1
+        for k in reversed(range(outside, len(axes))):
+            _, group, p = axes[k]
+            if not group.is_broadcast and p not in THREAD_TYPES:
                 held *= group.extent.value if group.extent.is_const else MAX_GROUP + 1
             if not 0 < held <= MAX_GROUP:
                 break
@@ -180,10 +173,7 @@ class NestStorage(NestWelford):
         return stmts
 
     def _fill(self, buffer: Buffer, value: Value) -> list[Stmt]:
-        if buffer.size.value == 1:
-            return [Store(buffer, ZERO, value, Role.initialise)]
-        i = self._new_symbol(buffer.size)
-        return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
+        return self._for_each_element(buffer.size)(lambda i: [Store(buffer, i, value, Role.initialise)])
 
     def _after_loop(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """The statements after the loop at `depth`: the collective of a reduction, and its stores."""
@@ -249,11 +239,7 @@ class NestStorage(NestWelford):
         for d in expr.total.logical:
             if d.is_reduction:
                 count = count * self.graph.group(d).extent
-        size = partials[0].size
-        i = ZERO if size is ONE else self._new_symbol(size)
-        stmts: list[Stmt] = exp_sum_complete(partials, i)
-        if isinstance(i, Symbol):
-            stmts = [For(i, ZERO, size, ONE, tuple(stmts), unroll=True)]
+        stmts = self._for_each_element(partials[0].size)(lambda i: exp_sum_complete(partials, i))
         test = less(0, count)
         return stmts if test is TRUE else list[Stmt]([If(test, tuple(stmts))])
 
@@ -307,8 +293,7 @@ class NestStorage(NestWelford):
         self, leader: str, t: Tensor, target: TensorLayout, accumulator: Accumulator, partial: Buffer, nest: Nest
     ) -> list[Stmt]:
         """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
-        state = self.context.state(leader)
-        kept = [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
+        kept = [g for a, g, _ in self.context.axes(leader) if not a.is_reduction]
         indices, opened = self._element_indices(leader, accumulator.depth, nest, reduced=False)
         indexer = self._indexer(indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))

@@ -108,11 +108,9 @@ class NestValues(NestPredicates):
         leader = self.leaders.get(t.name)
         if leader is None:
             return False
-        state = self.context.state(t.name)
-        memory = state.memory
+        memory = self.context.state(t.name).memory
         held: set[ParallelType] = set()
-        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(t.name), strict=True)):
-            p = state.parallel_type(axis)
+        for k, (axis, group, p) in enumerate(self.context.axes(t.name)):
             if p not in THREAD_TYPES or axis.is_reduction or group.is_broadcast:
                 continue
             if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:

@@ -9,6 +9,7 @@ which may read past the end of the row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.facts import Aligned
@@ -43,6 +44,7 @@ from fuser.lowering.loop_nests.nest_state import Nest
 from fuser.lowering.loop_nests.nest_storage import NestStorage
 from fuser.lowering.loop_nests.nest_values import LEVEL_2
 from fuser.lowering.memory.pipeline_copies import ASYNC_ELEMENT, async_copy
+from fuser.lowering.parallel_axes import guarded
 
 
 def _merge_tests(stmts: list[Stmt]) -> list[Stmt]:
@@ -194,18 +196,18 @@ class NestVectors(NestStorage):
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
                 at_once = self._overread_vector(leader, nest, stmt)
                 if at_once is not None:
-                    return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
+                    return guarded(self._owner_condition(leader, target, at_zero), at_once)
             cut = self._partial_vectors(leader, *moved, nest, whole, copied)
             if cut is not None and is_async and not problems[0] and self._has_aligned_base(source_tensor, nbytes):
                 # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
                 alike = self._partial_vectors(leader, *moved, nest, stmts, copied)
                 if alike is None:
-                    alike = self._predicated(stmts, self._tests_of_elements(leader, nest)[1])
+                    alike = guarded(self._tests_of_elements(leader, nest)[1], stmts, Role.predicate)
                 cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
-                cut = self._predicated(whole, self._tests_of_elements(leader, nest)[1])
+                cut = guarded(self._tests_of_elements(leader, nest)[1], whole, Role.predicate)
             if cut is not None:
-                return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
+                return guarded(self._owner_condition(leader, target, at_zero), cut)
         else:
             self._check_whole_vectors(t, loops, indexer, lane, width)
         if isinstance(expr, (Resize, Gather)):
@@ -250,8 +252,7 @@ class NestVectors(NestStorage):
         own, others = self._tests_of_elements(leader, nest)
         if whole and not own:
             return None
-        element = self._new_symbol(const(width), "v")
-        self._unrolled.add(element)
+        element = self._element_symbol(width)
         at, place = source[1] + element, target[1] + element
         move: list[Stmt] = (
             [Store(target[0], place, Load(source[0], at, source[2]))]
@@ -259,20 +260,18 @@ class NestVectors(NestStorage):
             else [async_copy(copied, AsyncCopy(target[0], place, source[0], at, 1, source[2]))]
         )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
-        stmts, unroll = self._predicated(move, inside), True
+        stmts, unroll = guarded(inside, move, Role.predicate), True
         if target[0].is_shared and copied is None and others is all_of() and inside is not all_of():
-            # A place in shared memory is filled whole: it is read in one access, whatever of it is in a row. Rows together
-            # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003, Float weights).
-            self._filled.add(target[0])
-            zero = Literal(REDUCTIONS["sum"].identity(target[0].dtype), target[0].dtype)
-            stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]
+            # Rows together have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003,
+            # Float weights).
+            stmts = [If(inside, tuple(move), (self._filling_store(target[0], place),), Role.predicate)]
             unroll = source[0].is_register
         single: Stmt = For(element, ZERO, const(width), ONE, tuple(stmts), unroll=unroll)
         is_whole = all_of(*(predicate_for_all_lanes(test, lane, width) for test in own)) if whole else FALSE
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
-        return self._predicated([single], others)
+        return guarded(others, [single], Role.predicate)
 
     def _is_only_read(self, tensor: Tensor, source: TensorLayout) -> bool:
         """Whether a tensor is an input that the kernel does not write."""
@@ -298,25 +297,26 @@ class NestVectors(NestStorage):
             or all_of(*(predicate_for_all_lanes(test, lane, width) for test in own)) is FALSE
         ):
             return None
-        match move:
-            case VectorMove():
-                read: Stmt = VectorMove(
-                    move.dst, move.dst_index, move.src, move.src_index, width, move.cache, move.aligned, cut=True
-                )
-            case AsyncCopy():
-                read = AsyncCopy(move.dst, move.dst_index, move.src, move.src_index, width, move.cache, cut=True)
-            case _:
-                return None
+        if not isinstance(move, (VectorMove, AsyncCopy)):
+            return None
         orelse: tuple[Stmt, ...] = ()
         if move.dst.is_shared and others is all_of():
-            # A place in shared memory is filled whole: stages read it in one access, whatever of it is in a row.
-            self._filled.add(move.dst)
-            element = self._new_symbol(const(width), "v")
-            self._unrolled.add(element)
-            zero = Literal(REDUCTIONS["sum"].identity(move.dst.dtype), move.dst.dtype)
-            fill = Store(move.dst, move.dst_index + element, zero)
+            element = self._element_symbol(width)
+            fill = self._filling_store(move.dst, move.dst_index + element)
             orelse = (For(element, ZERO, const(width), ONE, (fill,), unroll=True),)
-        return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
+        read = replace(move, cut=True)
+        return guarded(others, [If(all_of(*easiest), (read,), orelse, Role.predicate)], Role.predicate)
+
+    def _element_symbol(self, width: int) -> Symbol:
+        """Counts the elements of a vector one by one."""
+        element = self._new_symbol(const(width), "v")
+        self._unrolled.add(element)
+        return element
+
+    def _filling_store(self, buffer: Buffer, place: Int) -> Store:
+        """Of a zero: a vector in shared memory is filled whole, since it is read in one access, whatever of it is in a row."""
+        self._filled.add(buffer)
+        return Store(buffer, place, Literal(REDUCTIONS["sum"].identity(buffer.dtype), buffer.dtype))
 
     def _tests_of_elements(self, leader: str, nest: Nest) -> tuple[list[Cond], Cond]:
         """The tests that depend on the element of a vector, and the conjunction of the others."""

@@ -23,6 +23,7 @@ from fuser.lowering.combiners.welford import WelfordStep
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
 from fuser.lowering.loop_nests.nest_values import NestValues
+from fuser.lowering.parallel_axes import guarded
 
 MAX_REGISTER_ELEMENTS = 4096
 
@@ -32,18 +33,17 @@ class NestWelford(NestValues):
 
     def _accumulator_depth(self, name: str) -> int:
         """Depth at which the partials of a reduction live: outside its reduction axes where the rest fits in registers."""
-        state = self.context.state(name)
-        loops = self.context.loops(name)
-        first = next((k for k, a in enumerate(state.loop) if a.is_reduction), len(loops))
+        axes = self.context.axes(name)
+        first = next((k for k, (a, _, _) in enumerate(axes) if a.is_reduction), len(axes))
         inside = 1
-        for axis, group in list(zip(state.loop, loops, strict=True))[first:]:
-            if axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+        for axis, group, p in axes[first:]:
+            if axis.is_reduction or group.is_broadcast or p in THREAD_TYPES:
                 continue
             inside = inside * group.extent.value if group.extent.is_const else MAX_REGISTER_ELEMENTS + 1
         if inside <= MAX_REGISTER_ELEMENTS:
             return first
-        serial = [k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES]
-        return serial[0] if serial else len(loops)
+        serial = (k for k, (a, _, p) in enumerate(axes) if a.is_reduction and p not in THREAD_TYPES)
+        return next(serial, len(axes))
 
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
         """A count for all elements of a thread, where every step of the reduced loops visits each of them once; else, of real
@@ -124,7 +124,7 @@ class NestWelford(NestValues):
         )
         at = self._offset(indexer, accumulator.axes, expr.mean)
         stmts = add_deviation(accumulator.buffers, left, at, x, f"{leader}_w{self._next()}")
-        stmts = self._predicated(stmts, self._predicates(leader, self.context.loops(leader), indexer))
+        stmts = guarded(self._predicates(leader, self.context.loops(leader), indexer), stmts, Role.predicate)
         for i, extent, parallel in reversed(opened):
             is_tested_once = parallel is ParallelType.unswitch
             stmts = list[Stmt]([For(i, ZERO, extent, ONE, tuple(stmts), unroll=True, unswitch=is_tested_once)])
@@ -140,11 +140,9 @@ class NestWelford(NestValues):
     ) -> tuple[dict[Group, Int], list[tuple[Symbol, Int, ParallelType]]]:
         """Indices of the kept axes for one of the results that a thread has at `depth`, and the loops over those, slowest
         first; with `reduced`, of all axes for one of the values that it reduces."""
-        state = self.context.state(leader)
         indices = dict(nest.indices)
         opened: list[tuple[Symbol, Int, ParallelType]] = []
-        for axis, group in list(zip(state.loop, self.context.loops(leader), strict=True))[depth:]:
-            p = state.parallel_type(axis)
+        for axis, group, p in self.context.axes(leader, depth):
             if axis.is_reduction and not reduced:
                 continue
             if p in THREAD_TYPES:
@@ -194,10 +192,9 @@ class NestWelford(NestValues):
 
     def _has_partial_lanes(self, leader: str, depth: int) -> bool:
         """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""
-        state = self.context.state(leader)
-        for axis, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True):
+        for axis, group, p in self.context.axes(leader, depth):
             made, origin = axis.definition, group.origin
-            if axis.is_reduction or group.extent is ONE or state.parallel_type(axis) in THREAD_TYPES:
+            if axis.is_reduction or group.extent is ONE or p in THREAD_TYPES:
                 continue
             while isinstance(made, Split) and isinstance(origin, GroupSplit):
                 if made.source.is_reduction and not origin.divides:
@@ -207,11 +204,10 @@ class NestWelford(NestValues):
 
     def _serial_axes(self, leader: str, depth: int) -> list[tuple[bool, Group]]:
         """(is reduced, group) of the loops from `depth` on that a thread runs through."""
-        state = self.context.state(leader)
         return [
             (a.is_reduction, group)
-            for a, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True)
-            if not group.is_broadcast and group.extent is not ONE and state.parallel_type(a) not in THREAD_TYPES
+            for a, group, p in self.context.axes(leader, depth)
+            if not group.is_broadcast and group.extent is not ONE and p not in THREAD_TYPES
         ]
 
     def _for_each_element(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:

@@ -43,10 +43,6 @@ class ScanNest:
     collective: Scan | None
     indexing: frozenset[int]
 
-    def indexes_registers(self, position: int) -> bool:
-        """Whether the loop at `position` indexes one of the register arrays."""
-        return position in self.indexing
-
 
 def plan_scan(context: LoweringContext, expr: ScanExpr) -> ScanNest:
     """Registers and collective of a scan under its schedule.

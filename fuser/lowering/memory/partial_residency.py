@@ -28,7 +28,7 @@ from fuser.ir.kernel.kernel import (
     VectorMove,
     walk,
 )
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written
 from fuser.ir.ops.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.schedule.scheduled_fusion import KeptIterations
 from fuser.lowering.kernel_rewrites import map_body
@@ -115,9 +115,12 @@ class _PartialResidency:
         for loop in walk(self.body):
             if isinstance(loop, For) and any(isinstance(s, Allocate) and s.buffer.name == name for s in loop.body):
                 for stmt in loop.body:
-                    writes = {buffer.name for s in walk((stmt,)) for buffer, _ in stmt_writes(s)}
-                    reads = [buffer for s in walk((stmt,)) for buffer, _ in stmt_reads(s)]
-                    if writes == {name} and all(b.is_global for b in reads) and _vector_moves(stmt, name):
+                    writes = {b.name for b in buffers_written((stmt,))}
+                    if (
+                        writes == {name}
+                        and all(b.is_global for b in buffers_read((stmt,)))
+                        and _vector_moves(stmt, name)
+                    ):
                         return loop, stmt
         raise self._refusal(f"no loop fills {name} in wide accesses")
 
@@ -149,9 +152,8 @@ def _sink_loads(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
     sunk: list[Stmt] = []
     for stmt in reversed(body[:at]):
         inner = tuple(walk((stmt,)))
-        written = {b for s in inner for b, _ in stmt_writes(s)}
-        reads = {b for s in inner for b, _ in stmt_reads(s)}
-        touched = {b for s in walk(tuple(staying)) for b, _ in (*stmt_reads(s), *stmt_writes(s))}
+        written, reads = buffers_written((stmt,)), buffers_read((stmt,))
+        touched = buffers_read(staying) | buffers_written(staying)
         declared = {s.buffer for s in inner if isinstance(s, Allocate)}
         fills = bool(written) and all(b.is_register for b in written) and all(b.is_global for b in reads - declared)
         if fills and not isinstance(stmt, Allocate) and touched.isdisjoint(written):

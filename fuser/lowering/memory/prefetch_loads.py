@@ -20,8 +20,8 @@ from dataclasses import replace
 from fuser.errors import SchedulingError
 from fuser.ir.integers.integers import Int, less, prove_less
 from fuser.ir.kernel.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
-from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_symbols
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written
+from fuser.lowering.kernel_rewrites import map_body, map_loops, substitute_buffers, substitute_symbols
 
 
 def prefetch_loads(
@@ -34,7 +34,7 @@ def prefetch_loads(
     """
     if not wanted:
         return body
-    written = {buffer for s in walk(body) for buffer, _ in stmt_writes(s)}
+    written = buffers_written(body)
     prefetcher = _Prefetcher(wanted, written)
     result = prefetcher.rewrite_body(body)
     missing = sorted(required - prefetcher.done)
@@ -68,9 +68,10 @@ class _Prefetcher:
         ahead = {b: Buffer(f"{b.name}_next", b.dtype, b.memory, b.size, b.tensor) for b in found}
         self.done.update(b.name for b in found)
         loads = tuple(s for s, f in zip(loop.body, filled, strict=True) if f is not None)
-        first = substitute_symbols(_load_ahead(loads, ahead), {loop.symbol: loop.start})
+        ahead_loads = substitute_buffers(loads, ahead)
+        first = substitute_symbols(ahead_loads, {loop.symbol: loop.start})
         following: Int = loop.symbol + loop.step
-        again = substitute_symbols(_load_ahead(loads, ahead), {loop.symbol: following})
+        again = substitute_symbols(ahead_loads, {loop.symbol: following})
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
         inner: list[Stmt] = [*(Allocate(b) for b in found), *_copy_from_ahead(loads, ahead)]
@@ -84,28 +85,12 @@ class _Prefetcher:
 
     def _filled(self, stmt: Stmt) -> Buffer | None:
         """The wanted array that a statement does nothing but fill, or None."""
-        writes = {buffer for s in walk((stmt,)) for buffer, _ in stmt_writes(s)}
-        reads = {buffer for s in walk((stmt,)) for buffer, _ in stmt_reads(s)}
+        writes, reads = buffers_written((stmt,)), buffers_read((stmt,))
         if len(writes) != 1 or not reads or any(isinstance(s, Allocate) for s in walk((stmt,))):
             return None
         (buffer,) = writes
         loads_only = all(r.is_global and r not in self.written for r in reads)
         return buffer if buffer.is_register and buffer.name in self.wanted and loads_only else None
-
-
-def _load_ahead(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:
-    """The loads, into the arrays for the next iteration."""
-
-    def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        match stmt:
-            case Store():
-                return (Store(ahead[stmt.buffer], stmt.index, stmt.value, stmt.role),)
-            case VectorMove():
-                return (replace(stmt, dst=ahead[stmt.dst]),)
-            case _:
-                return None
-
-    return map_body(loads, rewrite)
 
 
 def _copy_from_ahead(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, ...]:

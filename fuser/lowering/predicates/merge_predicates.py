@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from fuser.ir.kernel.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store, map_child_bodies, walk
-from fuser.ir.kernel.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel.kernel import Allocate, For, If, Literal, Role, Stmt, Store, map_child_bodies
+from fuser.ir.kernel.kernel_accesses import buffers_read, buffers_written
 
 _MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitch)
 
@@ -59,7 +59,7 @@ def _merge_neighbours(body: Sequence[Stmt]) -> list[Stmt]:
             pending
             and pending[0].role is Role.unswitch
             and _is_initializer(stmt)
-            and not _is_accessed(stmt.buffer, tuple(pending))
+            and stmt.buffer not in buffers_read(pending) | buffers_written(pending)
         ):
             between.append(stmt)
         else:
@@ -74,10 +74,6 @@ def _is_initializer(stmt: Stmt) -> TypeGuard[Store]:
     if not isinstance(stmt, Store) or stmt.role is not Role.initialise or not stmt.buffer.is_register:
         return False
     return isinstance(stmt.value, Literal)
-
-
-def _is_accessed(buffer: Buffer, stmts: tuple[Stmt, ...]) -> bool:
-    return any(b is buffer for s in walk(stmts) for b, _ in (*stmt_reads(s), *stmt_writes(s)))
 
 
 def _hoist_predicate(loop: For) -> Stmt:

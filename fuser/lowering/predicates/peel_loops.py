@@ -36,10 +36,8 @@ def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[
 
 
 def _peel_last(loop: For, proofs: ProofLog | None) -> list[Stmt]:
-    if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
-        return [loop]
-    iterations = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(iterations) < MIN_ITERATIONS or any(map(is_collective, walk(loop.body))):
+    iterations = loop.values if loop.unroll else None
+    if iterations is None or len(iterations) < MIN_ITERATIONS or any(map(is_collective, walk(loop.body))):
         return [loop]
     before = const(iterations[-2])
     passed = {

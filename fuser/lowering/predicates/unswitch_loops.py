@@ -100,10 +100,8 @@ def _at_min_operand(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
 def _iteration_of_min_operand(condition: Compare, loop: For) -> Int | None:
     """The iteration at which the operand is least, where those of all differ by constants: accesses of a thread that go along
     two dims, one by i // n, the other by i % n."""
-    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
-        return None
-    iterations = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(iterations) > _MAX_ITERATIONS:
+    iterations = loop.values
+    if iterations is None or len(iterations) > _MAX_ITERATIONS:
         return None
     first = condition.operand.substitute({loop.symbol: loop.start})
     least, worst = 0, loop.start

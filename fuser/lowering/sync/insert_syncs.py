@@ -196,7 +196,7 @@ class _Inserter:
                 flow = self._leaf(stmt)
             elif isinstance(stmt, If):
                 flow = self._branch(stmt)
-            elif self._contains_exchange(stmt):
+            elif self._accesses(stmt) or any(isinstance(s, self.scope.barriers) for s in walk((stmt,))):
                 flow = self._loop(stmt)
             else:
                 flow = _Flow((stmt,), [], [], False)
@@ -207,9 +207,6 @@ class _Inserter:
             passed = passed or flow.has_barrier
             out += flow.stmts
         return _Flow(tuple(out), head, tail, passed)
-
-    def _contains_exchange(self, stmt: For) -> bool:
-        return bool(self._accesses(stmt)) or any(isinstance(s, self.scope.barriers) for s in walk((stmt,)))
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)

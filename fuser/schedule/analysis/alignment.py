@@ -116,7 +116,7 @@ def choose_accesses(
         to = _input_peel_reference([a for a in arguments if a.name in along], row, limit)
     if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
-    return RowAccesses(limit, (*along, *outputs), to, _equally_misaligned_inputs(arguments, along, to, row, limit))
+    return RowAccesses(limit, (*along, *outputs), to, in_phase_inputs(arguments, along, to, row, limit))
 
 
 def _reads_interleaved(graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs) -> bool:
@@ -215,7 +215,7 @@ def _input_peel_reference(read: Sequence[Argument], row: Sequence[Group], vector
     return Peeled(largest.name)
 
 
-def _equally_misaligned_inputs(
+def in_phase_inputs(
     arguments: Sequence[Argument], along: Sequence[str], to: Unaligned | Peeled, row: Sequence[Group], vector: int
 ) -> tuple[str, ...]:
     """The inputs whose rows have the same misalignment as those of the argument `to` peels at, itself included.

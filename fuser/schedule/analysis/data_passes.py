@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from fuser.ir.fusion.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import (
+    Broadcast,
+    Fusion,
+    Pointwise,
+    Reducing,
+    Tensor,
+    TensorExpr,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized, memoized_while_unchanged
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -35,7 +44,8 @@ def chained_reductions(
     """
     given = list(exprs)
     reduced = _reduced_groups(given, graph, partial)
-    size = {e: len(reduced[e] | _kept_groups(e, graph)) for e in reduced}
+    kept = {e: {g for g in map(graph.group, tensor_outputs(e)[0].visible) if not g.is_broadcast} for e in reduced}
+    size = {e: len(own | kept[e]) for e, own in reduced.items()}
     if len(set(reduced.values())) < 2:
         return frozenset()
     along = reduced[max(size, key=size.__getitem__)]
@@ -67,10 +77,6 @@ def _reduced_groups(
             groups = frozenset(g for g in map(graph.group, dims) if not g.is_broadcast)
             found.update((e, groups) for e in chain)
     return found
-
-
-def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
-    return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
 
 
 @memoized
@@ -128,6 +134,11 @@ def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
     return result
 
 
+def sink_pass_count(builder: ScheduleBuilder) -> int:
+    """In how many data passes sinks are."""
+    return len(set(data_pass_indices(builder).values()))
+
+
 def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     """Whether computing a tensor again from its operands costs next to nothing."""
     expr = builder.definition(name)
@@ -144,7 +155,7 @@ def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]
     """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    along = {t.name: {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced for t in builder.tensors}
+    along = {t.name: graph.concrete_groups(t.visible) & reduced for t in builder.tensors}
     rows: set[frozenset[Group]] = set()
     for e in row_reductions(builder):
         source, result = tensor_inputs(e)[0], tensor_outputs(e)[0]
@@ -244,6 +255,22 @@ def recompute_cheap_values(
     return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
 
 
+def recompute_parts_of_rows(builder: ScheduleBuilder) -> None:
+    """Compute values that have some of the reduced dims, but not all, once for each use.
+
+    These dims are merged: what lacks one of them is spread over threads in another way than what has them all, and cannot be
+    kept for several loops.
+    """
+    graph, reduced = builder.graph(), reduced_groups_of(builder)
+    row = frozenset(g for g in reduced if not g.is_broadcast)
+    for e in reversed(builder.exprs):
+        name = tensor_outputs(e)[0].name
+        own = row.intersection(graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast)
+        if isinstance(e, (Pointwise, Broadcast)) and own and own < row and name not in builder.output_names:
+            for use in builder.uses(name)[1:]:
+                builder.recompute(name, [use])
+
+
 def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
     """What `recompute_cheap_values` would keep by default; it changes nothing."""
     return _plan_passes(builder, _is_kept(builder, few_registers=False, inputs_only=False))[0]
@@ -251,36 +278,29 @@ def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:
 
 def _is_kept(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
     _, full = _full_size(builder)
-    needed_later: set[str] = set()
+    kept: set[str] = set()
+
+    def nbytes(t: Tensor) -> int:
+        return t.dtype.itemsize
+
+    def is_worth_keeping(name: str) -> bool:
+        expr = builder.definition(name)
+        assert expr is not None
+        sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
+        if any(t.name in builder.input_names for t in sources):
+            return True
+        if inputs_only:
+            return False
+        if not is_cheap(builder, name):
+            return True
+        if few_registers:
+            return False
+        return nbytes(builder.state(name).tensor) < sum(nbytes(t) for t in sources if t.name not in kept)
 
     def keep(name: str) -> bool:
-        worth = name in full and _is_worth_keeping(
-            builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only
-        )
+        worth = name in full and is_worth_keeping(name)
         if worth:
-            needed_later.add(name)
+            kept.add(name)
         return worth
 
     return keep
-
-
-def _is_worth_keeping(
-    builder: ScheduleBuilder, name: str, full: Set[str], kept: Set[str], *, few_registers: bool, inputs_only: bool
-) -> bool:
-    expr = builder.definition(name)
-    assert expr is not None
-    sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
-    if any(t.name in builder.input_names for t in sources):
-        return True
-    if inputs_only:
-        return False
-    if not is_cheap(builder, name):
-        return True
-    if few_registers:
-        return False
-    needed = [t for t in sources if t.name not in kept]
-    return _bytes(builder.state(name).tensor) < sum(map(_bytes, needed))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.dtype.itemsize

@@ -20,6 +20,8 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.sub_fusion import exprs_for
 from fuser.ir.fusion.views import ViewExpr
+from fuser.schedule.analysis.inner_outer import concrete_reduced_groups
+from fuser.schedule.analysis.reference import dim_groups
 
 
 def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
@@ -30,15 +32,16 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     bytes of inputs than storing and reading them again takes.
     """
     graph = fusion.resolved_dims
-    spaces = {_space(graph, e) for e in fusion.tensor_exprs if isinstance(e, Reducing)}
-    if len(spaces) != 1:
+    reduced = [tensor_outputs(e)[0] for e in fusion.tensor_exprs if isinstance(e, Reducing)]
+    if len({frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast) for t in reduced}) != 1:
         return []
     kinds: dict[frozenset[frozenset[Group]], list[Tensor]] = {}
     if len(fusion.output_tensors) < 2 or any(o.alias_of is not None for o in fusion.outputs):
         return []
     for t in fusion.output_tensors:
         found = (e for e in exprs_below([t], fusion.definitions) if isinstance(e, Reducing))
-        kinds.setdefault(frozenset(_reduced(graph, e) for e in found), []).append(t)
+        own = frozenset(concrete_reduced_groups(graph, tensor_outputs(e)[0]) for e in found)
+        kinds.setdefault(own, []).append(t)
     if len(kinds) < 2:
         return []
     subsets = [exprs_for(fusion, outputs) for outputs in kinds.values()]
@@ -48,15 +51,6 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     if any(t in fusion.output_tensors for e in several for t in tensor_outputs(e)):
         return []
     return [] if _is_costly(subsets, several, graph) else subsets
-
-
-def _space(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
-    return frozenset(g for g in map(graph.group, tensor_outputs(expr)[0].logical) if not g.is_broadcast)
-
-
-def _reduced(graph: IterationGraph, expr: Reducing) -> frozenset[Group]:
-    groups = (graph.group(d) for d in tensor_outputs(expr)[0].logical if d.is_reduction)
-    return frozenset(g for g in groups if not g.is_broadcast)
 
 
 def _shared_exprs(subsets: list[list[TensorExpr]]) -> set[TensorExpr]:
@@ -83,4 +77,4 @@ def _is_costly(subsets: list[list[TensorExpr]], several: set[TensorExpr], graph:
 
 
 def _rank(graph: IterationGraph, t: Tensor) -> int:
-    return len({graph.group(d) for d in t.visible if not d.is_broadcast})
+    return len(graph.concrete_groups(t.visible))

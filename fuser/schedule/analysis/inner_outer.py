@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 
 from fuser.ir.fusion.fusion import (
     Fusion,
-    IterDomain,
     Reducing,
     Tensor,
     TensorExpr,
@@ -17,12 +16,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
-from fuser.schedule.analysis.reference import (
-    cross_thread_dim,
-    dim_conflict,
-    dim_groups,
-    find_uncovered_tensor,
-)
+from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
 from fuser.schedule.scheduler import Refused
 
 
@@ -39,7 +33,7 @@ class InnerOuter:
 
     def has_reduced_and_kept_dims(self, graph: IterationGraph, t: Tensor) -> bool:
         """Whether a tensor has elements of its own along and across rows."""
-        own = concrete_groups(graph, t)
+        own = graph.concrete_groups(t.visible)
         return bool(own & self.along) and bool(own & self.others)
 
 
@@ -68,14 +62,11 @@ def classify_reductions(segment: Fusion, graph: IterationGraph, *, first: bool) 
     for t in results:
         if {g for g in dim_groups(graph, t) if not g.is_broadcast} != along | others:
             return Refused(f"{t.name} is reduced from less than the whole iteration space")
-    missing = find_uncovered_tensor(graph, row[0], segment)
-    if missing is not None:
-        return Refused(f"{missing.name} has a dimension that {row[0].name} does not have")
-    tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, along | others)
-    if tangled is not None:
-        return Refused(tangled)
+    refused = refusal_of_space(segment, graph, row[0], threads=along | others)
+    if refused is not None:
+        return refused
     inner_outer = InnerOuter(row[0], along, others, row, column)
-    if len(input_dims(segment, graph, along | others)) < len(along | others):
+    if not input_dims(segment, graph).keys() >= along | others:
         return Refused("no input has some dimension of the iteration space")
     after = downstream(segment.tensor_exprs, column)
     late = next((t for t in after if any(graph.group(d) in others for d in t.visible)), None)
@@ -90,7 +81,7 @@ def _outputs_refused(
     """Why an output is neither of full size, nor one value for each row or each column, or None."""
     statistics = downstream(segment.tensor_exprs, inner_outer.row)
     for t in segment.output_tensors:
-        own = concrete_groups(graph, t)
+        own = graph.concrete_groups(t.visible)
         if t in segment.input_tensors:
             return Refused(f"the output {t.name} is an input")
         is_sum = t in after or t in inner_outer.column
@@ -100,11 +91,6 @@ def _outputs_refused(
         ):
             return Refused(f"the output {t.name} is neither of full size nor a statistic of rows nor a sum of columns")
     return None
-
-
-def concrete_groups(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
-    """Groups of the dims along which a tensor has elements of its own."""
-    return frozenset(graph.group(d) for d in t.visible if not d.is_broadcast)
 
 
 def concrete_reduced_groups(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
@@ -125,20 +111,4 @@ def downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[T
                 if t not in reached:
                     reached.add(t)
                     found.append(t)
-    return found
-
-
-def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
-    """An input dim for each of some groups that inputs have."""
-    found = _dims_of_inputs(segment, graph)
-    return [found[g] for g in groups if g in found]
-
-
-@memoized
-def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterDomain]:
-    found: dict[Group, IterDomain] = {}
-    for t in segment.input_tensors:
-        for d in t.visible:
-            if not d.is_broadcast:
-                found.setdefault(graph.group(d), d)
     return found

@@ -15,11 +15,8 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.schedule.analysis.reference import (
     concrete_dims,
-    cross_thread_dim,
-    dim_conflict,
     dim_groups,
-    find_output_missing_dim,
-    find_uncovered_tensor,
+    refusal_of_space,
     resolving_graph,
 )
 from fuser.schedule.scheduler import Accepted, Refused
@@ -58,19 +55,17 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
         result = tensor_outputs(e)[0]
         if reduced_groups(graph, result) != reduced:
             return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
-    missing = find_uncovered_tensor(graph, reference, segment)
-    if missing is not None:
-        return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+    groups = dim_groups(graph, reference)
+    kept = [g for g in groups if g not in reduced and not g.is_broadcast]
+    refused = refusal_of_space(segment, graph, reference, kept, groups)
+    if refused is not None:
+        return refused
     repeated = next((e.input for e in reductions if has_broadcast_reduced_dim(graph, e.input)), None)
     if repeated is not None:
         return Refused(f"{repeated.name} would be reduced again for each index of a dimension that it lacks")
-    kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
-    lacking = find_output_missing_dim(graph, segment, kept) or _partial_output(graph, segment, reduced)
+    lacking = _partial_output(graph, segment, reduced)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-    tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, dim_groups(graph, reference))
-    if tangled is not None:
-        return Refused(tangled)
     return Accepted()
 
 
@@ -85,7 +80,7 @@ def has_broadcast_reduced_dim(graph: IterationGraph, source: Tensor) -> bool:
 def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
     """A computed output with some of the reduced dims, but not all of them, or None."""
     for t in segment.output_tensors:
-        own = {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced
+        own = graph.concrete_groups(t.visible) & reduced
         if own and t not in segment.input_tensors and not all(g in own or g.is_broadcast for g in reduced):
             return t
     return None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion.fusion import Fusion, Squeeze, Tensor, memory_order
+from fuser.ir.fusion.fusion import Fusion, IterDomain, Squeeze, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import dims_without_loop, input_reads, is_divisible, read_width
-from fuser.schedule.scheduler import SegmentInputs
+from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
 def resolving_graph(segment: Fusion) -> IterationGraph:
@@ -25,7 +25,31 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
     return [graph.group(d) for d in tensor.logical]
 
 
-def find_uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
+def refusal_of_space(
+    segment: Fusion,
+    graph: IterationGraph,
+    reference: Tensor,
+    spread: Collection[Group] = (),
+    threads: Collection[Group] = (),
+    *,
+    resolved: bool = False,
+) -> Refused | None:
+    """Why loops over the dims of a reference cannot compute a segment, or None if they can.
+
+    spread              dims that blocks and threads are spread over, which no output may lack
+    threads, resolved   see `_cross_thread_dim`
+    """
+    missing = _uncovered_tensor(graph, reference, segment)
+    if missing is not None:
+        return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+    lacking = output_missing_dim(graph, segment, spread)
+    if lacking is not None:
+        return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
+    why = _dim_conflict(segment, graph) or _cross_thread_dim(segment, graph, threads, resolved=resolved)
+    return None if why is None else Refused(why)
+
+
+def _uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
     """A tensor with a dim of more than one element that the reference lacks, or None.
 
     Dims of an input that an earlier segment reduced do not count, nor do dims of inputs of which only slices are read: no loop
@@ -40,19 +64,19 @@ def find_uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fus
     return None
 
 
-def find_output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+def output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
     """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
 
     Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
     """
     for t in segment.output_tensors:
-        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        own = graph.concrete_groups(t.visible)
         if t not in segment.input_tensors and any(g not in own for g in required):
             return t
     return None
 
 
-def ambiguous_dim(segment: Fusion) -> Tensor | None:
+def _ambiguous_dim(segment: Fusion) -> Tensor | None:
     """A tensor with a broadcast dim that is combined with two different dims, or None.
 
     A loop over it would have to be a loop over both.
@@ -71,15 +95,15 @@ def ambiguous_dim(segment: Fusion) -> Tensor | None:
     )
 
 
-def dim_conflict(segment: Fusion, graph: IterationGraph) -> str | None:
+def _dim_conflict(segment: Fusion, graph: IterationGraph) -> str | None:
     """Why the dims of a segment cannot each be one loop, or None if they can. `graph`: the resolving view."""
     if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
         return "a tensor has one dimension twice"
-    ambiguous = ambiguous_dim(segment)
+    ambiguous = _ambiguous_dim(segment)
     return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
 
 
-def cross_thread_dim(
+def _cross_thread_dim(
     segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
 ) -> str | None:
     """Why threads along some dims would need elements of other threads: a dim of extent 1 is squeezed away, and the result is
@@ -97,6 +121,17 @@ def cross_thread_dim(
         ):
             return f"{e.output.name} is read from one place of a dimension of {e.input.name}"
     return None
+
+
+@memoized
+def input_dims(segment: Fusion, graph: IterationGraph) -> Mapping[Group, Sequence[tuple[str, int, IterDomain]]]:
+    """(input, position, dim) of the dims of inputs that have several elements, by their group."""
+    found: dict[Group, list[tuple[str, int, IterDomain]]] = {}
+    for t in segment.input_tensors:
+        for i, d in enumerate(() if t.is_cpu else t.visible):
+            if not d.is_broadcast:
+                found.setdefault(graph.group(d), []).append((t.name, i, d))
+    return found
 
 
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:

@@ -17,9 +17,9 @@ from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bo
 from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
-from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import vector_limit
-from fuser.schedule.params import Aligned, Peeled
+from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
+from fuser.schedule.analysis.reference import input_dims, vector_limit
+from fuser.schedule.params import Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -27,9 +27,7 @@ from fuser.schedule.scheduler import Refused, SegmentInputs
 class Rows:
     """The rows of a segment.
 
-    order, groups   dims of the reference, slowest first, and the groups of all of them
-    reduced         groups along a row
-    length, rows    elements of a row, and how many there are
+    space           the dims of a row, those that are reduced, and those of the rows
     along, reads    inputs that are along a row, and those of them that have rows
     is_single       there is one row: inputs with rows cannot be distinguished from shared operands; `reads` has all
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
@@ -38,12 +36,7 @@ class Rows:
     repeated        of the bytes loaded, those that other rows or other reads bring as well: they come from a cache
     """
 
-    graph: IterationGraph
-    order: tuple[int, ...]
-    groups: list[Group]
-    reduced: frozenset[Group]
-    length: int
-    rows: int
+    space: ReducedSpace
     along: list[InputRead]
     reads: list[InputRead]
     is_single: bool
@@ -54,12 +47,8 @@ class Rows:
     moved: int
     repeated: int
 
-    def aligned_shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """Names of the row tensors if all can be kept in shared memory and are aligned; else none."""
-        return () if not isinstance(self.accesses.access, Aligned) else self.shared_row_tensors(device)
-
     def shared_row_tensors(self, device: DeviceInfo) -> tuple[str, ...]:
-        """The same, rows with misaligned starts included.
+        """Names of the row tensors if all can be kept in shared memory; else none.
 
         Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
         where it is used.
@@ -68,26 +57,10 @@ class Rows:
         whole = {r.name for r in self.reads if self.is_along_all(r)}
         return tuple(n for n in names if n in whole)
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether a row has parts that are no neighbours in memory."""
-        trivial = [d for d in self.order if self.groups[d].is_broadcast]
-        along = [d for d in self.order if self.groups[d] in self.reduced and d not in trivial]
-        return len(contiguous_runs(self.order, trivial, along)) > 1
-
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
-        return {g for g in self.reduced if not g.is_broadcast} <= {
-            self.graph.group(d) for d in read.loop_dims if not d.is_broadcast
-        }
-
-    def bounds(
-        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
-    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
-        """See `row_extent_ranges`."""
-        return row_extent_ranges(
-            segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least, parts=parts
-        )
+        space = self.space
+        return {g for g in space.reduced if not g.is_broadcast} <= space.graph.concrete_groups(read.loop_dims)
 
 
 @memoized
@@ -97,12 +70,10 @@ def _reads_along(
     """Inputs that are along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
 
     def lies_along(dims: Iterable[IterDomain]) -> bool:
-        return any(graph.group(d) in reduced and not d.is_broadcast for d in dims)
+        return not reduced.isdisjoint(graph.concrete_groups(dims))
 
     along = [read for read in input_reads(segment) if lies_along(read.loop_dims)]
-    reads = [
-        read for read in along if any(graph.group(d) not in reduced and not d.is_broadcast for d in read.loop_dims)
-    ]
+    reads = [read for read in along if not graph.concrete_groups(read.loop_dims) <= reduced]
     return along, reads, sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
 
 
@@ -137,12 +108,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
     repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
-        graph,
-        order,
-        groups,
-        reduced,
-        length,
-        rows,
+        space,
         along,
         reads,
         is_single,
@@ -180,16 +146,7 @@ def contiguous_runs(order: Sequence[int], trivial: Sequence[int], along: Sequenc
 
 
 def row_extent_ranges(
-    segment: Fusion,
-    graph: IterationGraph,
-    reduced: frozenset[Group],
-    inputs: SegmentInputs,
-    capacity: int,
-    order: tuple[int, ...],
-    groups: list[Group],
-    least: int = 1,
-    *,
-    parts: bool = True,
+    space: ReducedSpace, capacity: int, least: int = 1, *, parts: bool = True
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
@@ -202,12 +159,12 @@ def row_extent_ranges(
       early and take registers;
     - if no bound of the product follows from bounds of the extents.
     """
-    mine = [groups[d] for d in order if groups[d] in reduced]
+    order, groups, sizes = space.order, space.groups, space.sizes
+    mine = [groups[d] for d in order if groups[d] in space.reduced]
     exactly = not has_bounded_product(g.extent for g in mine)
-    sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
-    exact = exactly or math.prod(sizes.values()) == capacity
-    along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
+    exact = exactly or math.prod(sizes[g] for g in mine) == capacity
+    along = [d for d in order if groups[d] in space.reduced and not groups[d].is_broadcast]
     runs = contiguous_runs(order, [d for d in order if groups[d].is_broadcast], along)
     known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
     room = capacity
@@ -215,15 +172,8 @@ def row_extent_ranges(
         if g.extent.is_const:
             room //= sizes[g]
             continue
-        place = next(
-            (
-                (t.name, d)
-                for t in segment.input_tensors
-                for d, dim in enumerate(t.visible)
-                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu and has_followed_bounds(dim.extent)
-            ),
-            None,
-        )
+        places = input_dims(space.segment, space.graph).get(g, ())
+        place = next(((name, i) for name, i, dim in places if has_followed_bounds(dim.extent)), None)
         if place is None or not has_followed_bounds(g.extent):
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
         others = math.prod(sizes[m] for m in mine if m is not g)

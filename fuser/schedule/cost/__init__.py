@@ -5,7 +5,7 @@ Imports of schedule/: analysis/, transforms/, scheduler.py and params.py.
 
 All mappings
     estimate.py                   microseconds of the work that a mapping asks of the machine
-    mapping_search.py             of mappings and their times the one to propose, the order of the others, and why
+    mapping_search.py             the search: of the mappings of a kind the one to propose, the order of the others, and why
     code_costs.py                 instructions and cycles of generated code
     occupancy.py                  blocks that an SM holds at once
     instruction_cache.py          elements per iteration for which the instruction cache holds the code
@@ -26,6 +26,7 @@ Rows that stay on chip (inner_persistent)
     accesses_per_thread.py        accesses of a row distributed over threads and blocks
     row_space.py                  sizes, bytes, data passes and operations of rows
     row_mappings.py               mappings of rows to threads, blocks and memories, and their work
+    row_search.py                 the search among them, most of which is done once for all numbers of rows
 Columns that stay in registers (outer_persistent)
     outer_persistent_mappings.py  threads and blocks that share the rows of a column
 Backward normalisations (inner_outer_persistent)

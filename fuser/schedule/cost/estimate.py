@@ -43,14 +43,14 @@ class Work(NamedTuple):
 
     blocks        of the grid
     resident      blocks that an SM holds at once
-    cluster       blocks of a cluster; 1: none
-    iterations    how often a block begins again, with other data
     warps         of a block
     moved         bytes that it reads from and writes to device memory
-    cached        bytes that it reads from L2, beside those
     instructions  that each warp issues
     lines         lines of the first-level cache that each warp looks up
     latency       microseconds that it takes by itself, if all that it asks for is free; exchanges are not counted
+    iterations    how often a block begins again, with other data
+    cluster       blocks of a cluster; 1: none
+    cached        bytes that it reads from L2, beside those moved
     exchange      microseconds that its threads wait for one another, and blocks that share something
     epilogue_us   microseconds of a block behind its last iteration
     start         microseconds that the kernel takes once
@@ -58,15 +58,15 @@ class Work(NamedTuple):
 
     blocks: int
     resident: int
-    cluster: int
-    iterations: int
     warps: int
     moved: float
-    cached: float
     instructions: float
     lines: float
     latency: float
-    exchange: float
+    iterations: int = 1
+    cluster: int = 1
+    cached: float = 0.0
+    exchange: float = 0.0
     epilogue_us: float = 0.0
     start: float = 0.0
 
@@ -128,13 +128,14 @@ def estimate(work: Work, device: DeviceInfo) -> Estimate:
     model = TimeModel(device)
     places = model.busy_sms(work)
     found = model.limits(work, places, *_last_waves(work, places))
-    even = model.limits(work, places, work.blocks / places, _waves(work, places))
+    even = model.limits(work, places, work.blocks / places, max(1.0, work.blocks / places / work.resident))
     return Estimate(
         found.memory,
         max(found.issue, found.lookup),
         found.first_wave + found.later_waves,
         work.exchange,
-        found.total - even.total,
+        # Less than nothing by rounding.
+        max(0.0, found.total - even.total),
         model.launch + found.total,
     )
 
@@ -240,10 +241,6 @@ class TimeModel:
             return float(self.sm_count)
         places = int(float(self.sm_count) * self.clustered(work.cluster) * work.resident // work.cluster)
         return max(1, places) * work.cluster / work.resident
-
-
-def _waves(work: Work, places: float) -> float:
-    return max(1.0, work.blocks / places / work.resident)
 
 
 def _last_waves(work: Work, places: float, *, whole_clusters: bool = True) -> tuple[float, float]:

@@ -253,13 +253,10 @@ def _over_cluster(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[InnerO
                     last = beside
                     m = InnerOuterMapping(CLUSTER, vector, threads, batch, sharing, blocks, beside, at_once)
                     placed = _placed(space, m, device)
-                    if placed is not None and _sums_fit(space, m, device):
+                    # Shared memory holds a block's sums of columns before its threads join them.
+                    sum_bytes = m.block * m.batch * m.vector * space.sums * space.sum_bytes
+                    if placed is not None and sum_bytes <= device.shared_per_block_optin // 2:
                         yield placed._replace(resident=1)
-
-
-def _sums_fit(space: InnerOuterSpace, m: InnerOuterMapping, device: DeviceInfo) -> bool:
-    """Whether shared memory holds a block's sums of columns before its threads join them."""
-    return m.block * m.batch * m.vector * space.sums * space.sum_bytes <= device.shared_per_block_optin // 2
 
 
 def _accesses(space: InnerOuterSpace, sharing: int, device: DeviceInfo) -> Iterator[tuple[int, int, int]]:

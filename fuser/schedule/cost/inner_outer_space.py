@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 from fuser.ir.device_info import REGISTER_BYTES
@@ -11,12 +10,13 @@ from fuser.ir.fusion.fusion import (
     Welford,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
-from fuser.schedule.analysis.inner_outer import InnerOuter, concrete_groups, row_orientations
+from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
+from fuser.schedule.analysis.inner_outer import InnerOuter, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
+from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     choose_vector,
     dim_groups,
@@ -114,32 +114,28 @@ def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
 class SizedInnerOuter:
     """A segment of inner and outer reductions at its sizes: its space, and what no mapping changes (see InnerOuterParams).
 
-    order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
-    vectorized      arguments of which an access of `space.vector` elements is one
-    read            inputs of full size, that have whole rows
+    rows        dims of the reference, those of the rows first, of which those along a row are reduced
+    vectorized  arguments of which an access of `space.vector` elements is one
+    read        inputs of full size, that have whole rows
     """
 
-    segment: Fusion
-    graph: IterationGraph
     inner_outer: InnerOuter
-    order: tuple[int, ...]
-    groups: list[Group]
+    rows: ReducedSpace
     vectorized: tuple[str, ...]
     read: tuple[str, ...]
     space: InnerOuterSpace
 
     def bounds(
-        self, inputs: SegmentInputs, capacity: int, rows: int = 0, *, least: int = 1
+        self, capacity: int, rows: int = 0, *, least: int = 1
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
         """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
         `rows`: see `row_extent_ranges`."""
-        inner_outer = self.inner_outer
-        found = row_extent_ranges(
-            self.segment, self.graph, inner_outer.along, inputs, capacity, self.order, self.groups, least
-        )
+        found = row_extent_ranges(self.rows, capacity, least)
         if not rows or isinstance(found, Refused):
             return found
-        others = row_extent_ranges(self.segment, self.graph, inner_outer.others, inputs, rows, self.order, self.groups)
+        dims = self.rows
+        of_rows = ReducedSpace(dims.segment, dims.inputs, dims.reference, self.inner_outer.others, dims.order)
+        others = row_extent_ranges(of_rows, rows)
         return others if isinstance(others, Refused) else found + others
 
 
@@ -156,13 +152,11 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     groups = dim_groups(graph, inner_outer.reference)
     order = dim_order(graph, segment, inner_outer.reference, inputs)
     order = tuple(sorted(order, key=lambda d: (not groups[d].is_broadcast, groups[d] in inner_outer.along)))
-    extent = {g: inputs.evaluate(g.extent) for g in groups}
-    length = math.prod(extent[g] for g in groups if g in inner_outer.along)
-    rows = math.prod(extent[g] for g in groups if g in inner_outer.others)
-    if length < 1 or rows < 1:
+    dims = ReducedSpace(segment, inputs, inner_outer.reference, inner_outer.along, order)
+    if dims.length < 1 or dims.kept < 1:
         return Refused("there is no element")
     # What has part of a row is read where it is used.
-    whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= concrete_groups(graph, t)]
+    whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= graph.concrete_groups(t.visible)]
     read = [t for t in whole if inner_outer.has_reduced_and_kept_dims(graph, t)]
     written = [t for t in segment.output_tensors if inner_outer.has_reduced_and_kept_dims(graph, t)]
     if not read:
@@ -177,8 +171,8 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     vectorized = tuple(n for n in vectorized if n not in sums)
     widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
     space = InnerOuterSpace(
-        length,
-        round_up_rows(rows),
+        dims.length,
+        round_up_rows(dims.kept),
         vector,
         tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
         loaded=sum(read_sizes),
@@ -190,7 +184,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),
-        exchanges=len(set(data_pass_indices(empty_schedule(segment)).values())) - 1,
+        exchanges=sink_pass_count(empty_schedule(segment)) - 1,
         own_registers=OWN_REGISTERS + (WIDE_REGISTERS * max(4, widest) // 4 if is_wide else 0),
         column_registers=sum_registers(segment, inner_outer),
         statistic_registers=len(inner_outer.row) * (DOUBLE_STATISTIC if is_double else 1),
@@ -198,7 +192,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         row_operations=row_instructions(segment),
         is_double=is_double,
     )
-    return SizedInnerOuter(segment, graph, inner_outer, order, groups, vectorized, tuple(t.name for t in read), space)
+    return SizedInnerOuter(inner_outer, dims, vectorized, tuple(t.name for t in read), space)
 
 
 def round_up_rows(rows: int) -> int:

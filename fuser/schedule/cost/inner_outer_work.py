@@ -27,6 +27,7 @@ from fuser.schedule.cost.code_costs import (
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
 from fuser.schedule.cost.estimate import OWN_TRANSFER, Work, estimate, total_time
 from fuser.schedule.cost.inner_outer_mappings import (
@@ -39,7 +40,7 @@ from fuser.schedule.cost.inner_outer_mappings import (
     inner_outer_mappings,
 )
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, ranked
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, MappingSearch
 from fuser.schedule.cost.reduction_mappings import CLUSTER_EXCHANGE, EDGES
 from fuser.schedule.cost.row_mappings import IN_SHARED, PIECE
 from fuser.schedule.transforms.shared_rows import unrolled
@@ -56,8 +57,7 @@ def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: De
     dram = device.latencies.dram_ns / 1e3
     trips = -(-space.rows // m.rows_per_iteration)
     warps = -(-m.block // WARP)
-    # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
-    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    operations = operations_of(space.operations, device, is_double=space.is_double)
     words = 2 if space.is_double else 1
     accesses = m.batch * m.rows
     steps = math.log2(m.threads)
@@ -82,7 +82,6 @@ def inner_outer_work_of(space: InnerOuterSpace, m: InnerOuterMapping, device: De
         iterations=trips,
         warps=warps,
         moved=moved,
-        cached=0.0,
         instructions=instructions,
         lines=accesses * space.arguments * _lines(space, m.vector) * LOOKUP,
         latency=latency,
@@ -137,7 +136,7 @@ def _column_sum_epilogue_time(space: InnerOuterSpace, m: InnerOuterMapping, devi
 def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     """What two kernels ask that run side by side: one reads all rows and writes them, one reads all columns."""
     elements = space.rows * space.length
-    operations = space.operations * (device.rates.fp32 / device.rates.fp64 if space.is_double else 1.0)
+    operations = operations_of(space.operations, device, is_double=space.is_double)
     # Where rows are misaligned, so are the accesses of a warp.
     edges = EDGES * BURST_BYTES / (WARP * min(space.read_sizes)) if space.vector == 1 else 0.0
     each = operations * OPERATION + 2 * ACCESS * space.arguments / space.vector
@@ -145,11 +144,8 @@ def two_kernel_work(space: InnerOuterSpace, device: DeviceInfo) -> Work:
     return Work(
         blocks=device.sm_count,
         resident=1,
-        cluster=1,
-        iterations=1,
         warps=warps,
         moved=elements * (space.moved + space.loaded) * (1 + edges) / device.sm_count,
-        cached=0.0,
         instructions=elements * each / (WARP * warps * device.sm_count),
         lines=0.0,
         latency=2 * device.first_to_last + (each * space.vector * DEPENDENT + WHOLE_ROW) * device.cycle,
@@ -164,21 +160,6 @@ def max_relevant_row_count(space: InnerOuterSpace, device: DeviceInfo) -> int:
     return 1 << (MANY_ITERATIONS * of_trip).bit_length()
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def ranked_inner_outer(space: InnerOuterSpace, device: DeviceInfo) -> tuple[Timed[InnerOuterMapping], ...]:
-    """All mappings, first the one to propose: of those that take about as long one of wide accesses."""
-    mappings = inner_outer_mappings(space, device)
-    times = ((total_time(inner_outer_work_of(space, m, device), device), m) for m in mappings)
-    return ranked(times, lambda timed: (-timed[1].vector, *timed), device)
-
-
-@searched
-def nth_ranked_mapping(space: InnerOuterSpace, rank: int, device: DeviceInfo) -> Timed[InnerOuterMapping] | None:
-    """That of `ranked_inner_outer` with so many before it; None behind the last."""
-    found = ranked_inner_outer(space, device)
-    return found[rank] if rank < len(found) else None
-
-
 @searched
 @lru_cache(maxsize=MAX_REMEMBERED)
 def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
@@ -188,13 +169,11 @@ def two_kernels_time(space: InnerOuterSpace, device: DeviceInfo) -> float:
 
 def inner_outer_reasons(space: InnerOuterSpace, device: DeviceInfo) -> Iterator[str]:
     """What the fastest mappings should take, and two kernels."""
-    yield f"about {space.rows} rows of {space.length} elements, in accesses of {space.vector} at most"
-    found = ranked_inner_outer(space, device)
-    yield from explained(found, _words, lambda m: inner_outer_work_of(space, m, device), device)
+    yield from INNER_OUTER.reasons(space, device)
     yield f"two kernels: {estimate(two_kernel_work(space, device), device)}"
 
 
-def _words(m: InnerOuterMapping) -> str:
+def _words(_: InnerOuterSpace, m: InnerOuterMapping) -> str:
     """A mapping in words."""
     place = "shared memory" if m.in_shared else f"about {m.registers} registers"
     shared = {
@@ -206,3 +185,13 @@ def _words(m: InnerOuterMapping) -> str:
     at_once = f", {m.rows} of a thread at once" if m.rows > 1 else ""
     ahead = ", the next ones ahead" if m.loads_next else ""
     return f"{m.threads} threads of {m.batch} accesses of {m.vector} in {place}, {share}{beside}{at_once}{ahead}"
+
+
+INNER_OUTER = MappingSearch(
+    mappings=inner_outer_mappings,
+    work_of=inner_outer_work_of,
+    # Of those that take about as long one of wide accesses.
+    preference=lambda _, timed, __: (-timed[1].vector, *timed),
+    heading=lambda s: (f"about {s.rows} rows of {s.length} elements, in accesses of {s.vector} at most",),
+    words=_words,
+)

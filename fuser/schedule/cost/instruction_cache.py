@@ -52,6 +52,6 @@ def _instructions(segment: Fusion) -> dict[int, int]:
     for e in segment.tensor_exprs:
         # A reduction is a step for each element that it reads.
         of = tensor_inputs(e)[0] if isinstance(e, Reducing) else tensor_outputs(e)[0]
-        dims = len({graph.group(d) for d in of.visible if not d.is_broadcast})
+        dims = len(graph.concrete_groups(of.visible))
         found[dims] = found.get(dims, 0) + expr_instructions(e) * times.get(tensor_outputs(e)[0].name, 1)
     return found

@@ -11,14 +11,12 @@ Both times are bytes by the rate at which they can be moved, plus latencies.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, IterDomain, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.records import record
 from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
-from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
@@ -50,16 +48,17 @@ def choose_kernel_split(
         return None
     levels = data_pass_indices(empty_schedule(segment))
     # What is computed of results alone reads no row again.
-    full = {t.name for t in segment.tensors if reduced_space(segment, inputs).is_reduced(t.visible)}
+    space = reduced_space(segment, inputs)
+    full = {t.name for t in segment.tensors if space.is_reduced(t.visible)}
     last = max((level for name, level in levels.items() if name in full), default=0)
     if last == 0:
         return None
-    sizes = _Sizes.of(segment, inputs)
+    read, written = space.moved_bytes
     loops = params.reduction if isinstance(params, OuterPersistentParams) else params
     lanes = 1 if loops.inner else loops.vector
-    blocks = ceil_div(sizes.rows, loops.block_iterate * lanes) * loops.grid_reduce
+    blocks = ceil_div(space.kept, loops.block_iterate * lanes) * loops.grid_reduce
     # A data pass reads the rows once, or is a kernel of its own.
-    moved = (last + 1) * sizes.read + sizes.written
+    moved = (last + 1) * read + written
     if blocks == 0 or moved == 0:
         return None
     rate, latencies = device.memory_bytes_per_ns, device.latencies
@@ -67,10 +66,11 @@ def choose_kernel_split(
     reading = rate
     if isinstance(params, OuterPersistentParams):
         # What L2 holds is read again from there.
-        if params.kept_iterations or sizes.read <= device.l2_bytes:
+        if params.kept_iterations or read <= device.l2_bytes:
             return None
         # What resident blocks have on its way is all that memory has to do. Blocks that need not be resident are more.
-        each = loops.in_flight * sizes.access(lanes) / latencies.dram_loaded_ns
+        of_access = read * lanes // max(1, space.kept * space.length)
+        each = loops.in_flight * of_access / latencies.dram_loaded_ns
         resident = min(blocks, device.sm_count)
         one = moved / min(rate, resident * loops.block_reduce * loops.block_iterate * each)
         reading = min(rate, device.sm_count * THREADS_OF_SM * each)
@@ -80,7 +80,7 @@ def choose_kernel_split(
     if device.compute_capability < (9, 0):
         launch += latencies.late_launch_ns
     one += waiting
-    several = last * sizes.read / reading + (sizes.read + sizes.written) / rate + waiting + last * launch
+    several = last * read / reading + (read + written) / rate + waiting + last * launch
     if several >= one:
         return None
     ends = frozenset(t.name for t in _kernel_boundary_tensors(segment, levels, last))
@@ -104,44 +104,17 @@ def _kernel_boundary_tensors(segment: Fusion, levels: Mapping[str, int], last: i
         for t in tensor_inputs(e):
             readers.setdefault(t, []).extend(tensor_outputs(e))
     used = [t for t in results if t in readers]
-    dims = {frozenset(graph.group(d) for d in t.visible if not d.is_broadcast) for t in used}
+    dims = {graph.concrete_groups(t.visible) for t in used}
     if len(dims) != 1:
         return results
     (kept,) = dims
     computed = dict.fromkeys(used)
     for e in segment.tensor_exprs:
         if isinstance(e, Pointwise) and any(t in computed for t in tensor_inputs(e)):
-            own = frozenset(graph.group(d) for d in e.output.visible if not d.is_broadcast)
+            own = graph.concrete_groups(e.output.visible)
             if own == kept:
                 computed[e.output] = None
     handed = [t for t in computed if any(r not in computed for r in readers.get(t, ()))]
     # All readers of such a tensor belong to the next kernel: the first kernel may compute none of them.
     is_apart = all(r not in computed for t in handed for r in readers[t])
     return handed if is_apart and len(handed) <= len(used) else results
-
-
-@record
-class _Sizes:
-    """Rows of a segment and elements of each, and bytes of the arguments that have rows."""
-
-    rows: int
-    length: int
-    read: int
-    written: int
-
-    def access(self, elements: int) -> int:
-        """Bytes of an access to all inputs that have rows."""
-        return self.read * elements // max(1, self.rows * self.length)
-
-    @staticmethod
-    def of(segment: Fusion, inputs: SegmentInputs) -> _Sizes:
-        space = reduced_space(segment, inputs)
-
-        def full(dims: Iterable[IterDomain | None]) -> int:
-            own = space.own_groups(dims)
-            return 0 if space.reduced.isdisjoint(own) else math.prod(space.sizes.get(g, 1) for g in own)
-
-        read = sum(full(r.loop_dims) * r.tensor.dtype.itemsize for r in input_reads(segment) if not r.tensor.is_cpu)
-        made = [t for t in segment.output_tensors if t not in segment.input_tensors]
-        written = sum(full(t.visible) * t.dtype.itemsize for t in made)
-        return _Sizes(space.kept, space.length, read, written)

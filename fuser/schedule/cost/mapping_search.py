@@ -6,20 +6,25 @@ that take about as long as the fastest one, a *preference* of each kind of mappi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.cost.estimate import Work, estimate, tie_threshold
+from fuser.ir.integers.number_trace import searched
+from fuser.records import record
+from fuser.schedule.cost.estimate import TimeModel, Work, estimate, tie_threshold
 
 MAX_EXPLAINED = 5
 """Mappings that `explain` shows."""
 MAX_REMEMBERED = 4096
-"""Spaces, of each kind, whose best mappings are kept."""
+"""Spaces whose best mappings are kept."""
 
+S = TypeVar("S")
 M = TypeVar("M")
+T = TypeVar("T")
 Timed = tuple[float, M]
 """A mapping with the microseconds that it should take."""
 
@@ -41,25 +46,100 @@ def ranked(
 
 
 def times_within_bounds(
-    bounds: Sequence[float], times_of: Callable[[int], Iterable[Timed[M]]], device: DeviceInfo
+    bounds: Sequence[float],
+    times_of: Callable[[int], Iterable[Timed[M]]],
+    rank_of: Callable[[int], tuple[Any, ...]],
+    device: DeviceInfo,
 ) -> Iterator[Timed[M]]:
-    """Times of all mappings that `preferred` may choose, and of few others.
+    """Times of the fastest mapping and of the one that `preferred` chooses, and of few others.
 
     bounds     microseconds that the mappings of each place take at least
     times_of   their times
+    rank_of    what they have in common of the key of the preference, whose first parts that are
     """
-    limit = math.inf
-    for place in sorted(range(len(bounds)), key=bounds.__getitem__):
-        if bounds[place] > limit:
+    places = sorted(range(len(bounds)), key=bounds.__getitem__)
+    least, asked = math.inf, 0
+    close: list[tuple[float, int]] = []
+    while asked < len(places) and bounds[places[asked]] <= least:
+        for timed in times_of(places[asked]):
+            least = min(least, timed[0])
+            close.append((timed[0], places[asked]))
+            yield timed
+        asked += 1
+    # Nothing is faster. Of those that may be about as fast, one that is preferred leaves no others to ask for.
+    limit = tie_threshold(least, device)
+    best = min((rank_of(place) for time, place in close if time <= limit), default=())
+    left = itertools.takewhile(lambda place: bounds[place] <= limit, places[asked:])
+    for rank, place in sorted((rank_of(place), place) for place in left):
+        if rank > best:
             return
         for timed in times_of(place):
-            limit = min(limit, tie_threshold(timed[0], device))
+            if timed[0] <= limit:
+                best = rank
             yield timed
 
 
-def explained(
-    found: Iterable[Timed[M]], words: Callable[[M], str], work_of: Callable[[M], Work], device: DeviceInfo
-) -> Iterator[str]:
-    """The first of ranked mappings in words, with their times by part."""
-    for _, m in islice(found, MAX_EXPLAINED):
-        yield f"{words(m)}: {estimate(work_of(m), device)}"
+@record(eq=False)
+class MappingSearch(Generic[S, M]):
+    """A kind of mappings of segments, each of which is described by a *space*.
+
+    mappings     all that fit on a device
+    work_of      what one of them asks of the machine
+    preference   its key; see the head of this module
+    heading      the space, in sentences
+    words        a mapping in words
+    likely       times of all mappings that may be the one to propose, where that takes less than the times of all
+    """
+
+    mappings: Callable[[S, DeviceInfo], Iterable[M]]
+    work_of: Callable[[S, M, DeviceInfo], Work]
+    preference: Callable[[S, Timed[M], DeviceInfo], Any]
+    heading: Callable[[S], Iterable[str]]
+    words: Callable[[S, M], str]
+    likely: Callable[[S, DeviceInfo], Iterable[Timed[M]]] | None = None
+
+    def times(self, space: S, device: DeviceInfo) -> Iterator[Timed[M]]:
+        """Of all mappings."""
+        model = TimeModel(device)
+        return ((model.total(self.work_of(space, m, device)), m) for m in self.mappings(space, device))
+
+    def ranked(self, space: S, device: DeviceInfo) -> tuple[Timed[M], ...]:
+        """All mappings, first the one to propose."""
+        return ranked(self.times(space, device), lambda timed: self.preference(space, timed, device), device)
+
+    def reasons(self, space: S, device: DeviceInfo) -> Iterator[str]:
+        """Why a mapping is proposed: the first ones in words, with their times by part."""
+        yield from self.heading(space)
+        for _, m in self.ranked(space, device)[:MAX_EXPLAINED]:
+            yield f"{self.words(space, m)}: {estimate(self.work_of(space, m, device), device)}"
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def ranked_mappings(search: MappingSearch[S, M], space: S, device: DeviceInfo) -> tuple[Timed[M], ...]:
+    """See `MappingSearch.ranked`."""
+    return search.ranked(space, device)
+
+
+@searched
+def nth_mapping(search: MappingSearch[S, M], space: S, rank: int, device: DeviceInfo) -> Timed[M] | None:
+    """That of the ranked mappings with so many before it; None behind the last."""
+    found = ranked_mappings(search, space, device)
+    return found[rank] if rank < len(found) else None
+
+
+@searched
+@lru_cache(maxsize=MAX_REMEMBERED)
+def best_mapping(search: MappingSearch[S, M], space: S, device: DeviceInfo) -> Timed[M] | None:
+    """The mapping to propose for a space; None if none fits."""
+    times = (search.likely or search.times)(space, device)
+    return preferred(times, lambda timed: search.preference(space, timed, device), device)
+
+
+def fastest_of(
+    search: MappingSearch[S, M], spaces: Iterable[tuple[S, T]], device: DeviceInfo
+) -> tuple[M, tuple[S, T]] | None:
+    """The mapping that should take least time, of several spaces, with its space and what comes with that."""
+    found = ((best_mapping(search, space[0], device), space) for space in spaces)
+    timed = ((*best, space) for best, space in found if best is not None)
+    fastest = min(timed, key=lambda each: each[0], default=None)
+    return None if fastest is None else fastest[1:]

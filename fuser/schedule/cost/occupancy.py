@@ -27,6 +27,12 @@ def resident_blocks(threads: int, registers: int, device: DeviceInfo, shared: in
     return min(found, device.shared_per_sm // shared) if shared else found
 
 
+def fitting_blocks(threads: int, registers: int, device: DeviceInfo, shared: int = 0) -> int:
+    """The same; 0 where threads would not have their registers."""
+    fits = allocated_registers(registers) <= max_registers(threads, device)
+    return resident_blocks(threads, registers, device, shared) if fits else 0
+
+
 def launch_bounds_blocks(threads: int, registers: int) -> int:
     """Blocks of so many threads that a binary may be compiled for, if each thread is to have so many registers.
 

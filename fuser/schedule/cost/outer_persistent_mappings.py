@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
 from fuser.records import record
-from fuser.schedule.cost.estimate import Work, total_time
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
-from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.mapping_search import MappingSearch
+from fuser.schedule.cost.occupancy import allocated_registers, fitting_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.cost.row_mappings import (
     ACCESS,
@@ -54,6 +53,8 @@ class ColumnSpace:
     joined          bytes of a column that threads leave for one another
     exchanges       between data passes, where threads share a column
     element_work    instructions of an element in all data passes; `column_work`: of what a column has one of
+    max_elements    of a thread, for which its text is short enough
+    may_share       whether blocks of a cluster may have rows of the same columns
     ending          microseconds that each co-resident block adds where all of them leave something for the last one
     """
 
@@ -69,61 +70,37 @@ class ColumnSpace:
     exchanges: int
     element_work: int
     column_work: int
+    max_elements: int
+    may_share: bool = False
     ending: float = 0.0
 
 
-@record
-class ColumnMapping:
-    """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each; how many `blocks`
-    of them there are, how many an SM has at once, and the microseconds that all of them should take."""
+class ColumnMapping(NamedTuple):
+    """`across` x `along` threads of each of `sharing` blocks, `batch` accesses of `vector` columns for each, in `registers` of
+    a thread; `resident` blocks fit on an SM."""
 
-    space: ColumnSpace
     across: int
     along: int
     sharing: int
     batch: int
     vector: int
     registers: int
-    blocks: int
     resident: int
-    time_us: float
 
 
-def choose_column_mapping(
-    space: ColumnSpace, most: int, device: DeviceInfo, *, may_share: bool = False
-) -> ColumnMapping | None:
-    """The mapping that should take least time; None where no block or cluster holds all rows of its columns.
-
-    most        elements of a thread for which its text is short enough
-    may_share   whether blocks of a cluster may have rows of the same columns
-    """
-    found = _fastest(space, most, device, may_share)
-    if found is None:
-        return None
-    time, (across, along, sharing, batch, vector, registers, resident) = found
-    blocks = _blocks(space, across, sharing, vector)
-    return ColumnMapping(space, across, along, sharing, batch, vector, registers, blocks, resident, time)
+def column_blocks(space: ColumnSpace, m: ColumnMapping) -> int:
+    """Of the grid."""
+    return ceil_div(space.columns, m.across * m.vector) * m.sharing
 
 
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def _fastest(
-    space: ColumnSpace, most: int, device: DeviceInfo, may_share: bool
-) -> tuple[float, tuple[int, ...]] | None:
-    """Microseconds of the mapping that should take least time, and what of it holds for other numbers of columns."""
-    sharing = [n for n in CLUSTERS if n == 1 or (may_share and device.clusters(n) >= 1)]
-    mappings = (mapping for n in sharing for mapping in _mappings(space, n, most, device))
-    s = min(mappings, key=lambda mapping: mapping.time_us, default=None)
-    if s is None:
-        return None
-    return s.time_us, (s.across, s.along, s.sharing, s.batch, s.vector, s.registers, s.resident)
+def column_mappings(space: ColumnSpace, device: DeviceInfo) -> Iterator[ColumnMapping]:
+    """All mappings that fit on the device: none where no block or cluster holds all rows of its columns."""
+    for sharing in CLUSTERS:
+        if sharing == 1 or (space.may_share and device.clusters(sharing) >= 1):
+            yield from _mappings(space, sharing, device)
 
 
-def _blocks(space: ColumnSpace, across: int, sharing: int, vector: int) -> int:
-    return ceil_div(space.columns, across * vector) * sharing
-
-
-def _mappings(space: ColumnSpace, sharing: int, most: int, device: DeviceInfo) -> Iterator[ColumnMapping]:
+def _mappings(space: ColumnSpace, sharing: int, device: DeviceInfo) -> Iterator[ColumnMapping]:
     vector = space.vector
     while vector >= 1:
         accesses = ceil_div(space.columns, vector)
@@ -134,72 +111,51 @@ def _mappings(space: ColumnSpace, sharing: int, most: int, device: DeviceInfo) -
                 along = max(1, WARP // across)
                 while along * sharing <= space.rows and across * along <= device.max_threads_per_block:
                     batch = ceil_div(space.rows, along * sharing)
-                    if batch * vector <= most:
-                        mapping = _mapping(space, across, along, sharing, batch, vector, device)
-                        if mapping is not None:
-                            yield mapping
+                    if batch * vector <= space.max_elements:
+                        yield from _placed(space, ColumnMapping(across, along, sharing, batch, vector, 0, 0), device)
                     along *= 2
             across *= 2
         vector //= 2
 
 
-def _mapping(
-    space: ColumnSpace, across: int, along: int, sharing: int, batch: int, vector: int, device: DeviceInfo
-) -> ColumnMapping | None:
-    threads = across * along
-    if threads % WARP:
-        return None
-    registers = OWN_REGISTERS + batch * ceil_div(vector * space.kept, REGISTER_BYTES) + vector * space.results
-    granted = allocated_registers(registers)
-    scratch = scratch_bytes(space.joined * vector, across, along, vector)
-    if granted > max_registers(threads, device) or scratch > device.shared_per_block:
-        return None
-    resident = resident_blocks(threads, registers, device, scratch + device.shared_reserved)
-    if resident < 1:
-        return None
-    blocks = _blocks(space, across, sharing, vector)
-    work = _work(space, across, along, sharing, batch, vector, blocks, resident, device)
-    time = total_time(work, device) + space.ending * min(blocks, device.sm_count * resident)
-    return ColumnMapping(space, across, along, sharing, batch, vector, granted, blocks, resident, time)
+def _placed(space: ColumnSpace, m: ColumnMapping, device: DeviceInfo) -> Iterator[ColumnMapping]:
+    """A mapping with its registers and as many blocks as fit on an SM, if any does."""
+    threads = m.across * m.along
+    registers = OWN_REGISTERS + m.batch * ceil_div(m.vector * space.kept, REGISTER_BYTES) + m.vector * space.results
+    scratch = scratch_bytes(space.joined * m.vector, m.across, m.along, m.vector)
+    if threads % WARP or scratch > device.shared_per_block:
+        return
+    resident = fitting_blocks(threads, registers, device, scratch + device.shared_reserved)
+    if resident:
+        yield m._replace(registers=allocated_registers(registers), resident=resident)
 
 
-def _work(
-    space: ColumnSpace,
-    across: int,
-    along: int,
-    sharing: int,
-    batch: int,
-    vector: int,
-    blocks: int,
-    resident: int,
-    device: DeviceInfo,
-) -> Work:
+def column_work_of(space: ColumnSpace, m: ColumnMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    warps, steps = across * along // WARP, math.log2(along)
-    elements = across * vector * min(space.rows, along * batch)
-    instructions = batch * (vector * space.element_work * OPERATION + ACCESS * space.arguments)
-    instructions += OWN_INSTRUCTIONS + vector * (space.column_work + space.results * JOIN * steps)
-    latency = batch * vector * (space.element_work * DEPENDENT + LOADED * space.moved / device.max_access_bytes)
+    blocks, warps, steps = column_blocks(space, m), m.across * m.along // WARP, math.log2(m.along)
+    elements = m.across * m.vector * min(space.rows, m.along * m.batch)
+    instructions = m.batch * (m.vector * space.element_work * OPERATION + ACCESS * space.arguments)
+    instructions += OWN_INSTRUCTIONS + m.vector * (space.column_work + space.results * JOIN * steps)
+    latency = m.batch * m.vector * (space.element_work * DEPENDENT + LOADED * space.moved / device.max_access_bytes)
     exchange = 0.0
-    if along > 1:
+    if m.along > 1:
         exchange += BLOCK_EXCHANGE * device.block_exchange + WARP_JOINS * warps * device.cycle
-    if sharing > 1:
-        exchange += device.cluster_exchange(sharing)
+    if m.sharing > 1:
+        exchange += device.cluster_exchange(m.sharing)
     # A warp looks up the lines of as many rows as it has.
-    side_by_side = min(across, WARP)
-    lines = WARP // side_by_side * ceil_div(side_by_side * vector * space.narrowest, LINE_BYTES)
+    side_by_side = min(m.across, WARP)
+    lines = WARP // side_by_side * ceil_div(side_by_side * m.vector * space.narrowest, LINE_BYTES)
     return Work(
         blocks=blocks,
-        resident=resident,
-        cluster=sharing,
-        iterations=1,
+        resident=m.resident,
+        cluster=m.sharing,
         warps=warps,
         moved=elements * space.moved,
-        cached=0.0,
         instructions=instructions,
-        lines=batch * space.arguments * lines * LOOKUP,
+        lines=m.batch * space.arguments * lines * LOOKUP,
         latency=(latency + WHOLE_ROW) * device.cycle + device.first_to_last,
-        exchange=space.exchanges * exchange + (device.cluster_start if sharing > 1 else 0.0),
+        exchange=space.exchanges * exchange + (device.cluster_start if m.sharing > 1 else 0.0),
+        start=space.ending * min(blocks, device.sm_count * m.resident),
     )
 
 
@@ -209,3 +165,15 @@ def over_grid_time(space: ColumnSpace, sharing: int, device: DeviceInfo) -> floa
     moving = space.rows * space.columns * space.moved / device.memory_rate
     exchange = device.grid_exchange(sharing) + 2 * device.latencies.dram_loaded_ns / 1e3
     return device.launch + device.first_to_last + moving + max(1, space.exchanges - 1) * exchange
+
+
+COLUMNS = MappingSearch(
+    mappings=column_mappings,
+    work_of=column_work_of,
+    preference=lambda _, timed, __: timed[0],
+    heading=lambda s: (f"{s.rows} rows of {s.columns} columns",),
+    words=lambda _, m: (
+        f"{m.across} accesses of {m.vector} side by side, {m.along} threads of {m.sharing} blocks share a column, each holds "
+        f"{m.batch} rows; about {m.registers} registers a thread, {m.resident} blocks an SM"
+    ),
+)

@@ -13,12 +13,12 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.data_passes import (
-    data_pass_indices,
     defining_passes,
     empty_schedule,
     kept_values,
     reduced_groups_of,
     row_reductions,
+    sink_pass_count,
 )
 from fuser.schedule.transforms.vectorize import cache_arguments
 
@@ -69,10 +69,10 @@ def persistent_buffer_size(segment: Fusion, *, one_pass: bool) -> PersistentBuff
     for name in names:
         builder.two_pass(name)
     copies = cache_arguments(builder)
-    pass_count = len(set(data_pass_indices(builder).values()))
+    pass_count = sink_pass_count(builder)
     graph, reduced, first = builder.graph(), reduced_groups_of(builder), defining_passes(builder)
     dims = {
-        made: {graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast}
+        made: graph.concrete_groups(builder.state(name).tensor.visible)
         for name, made in copies.items()
         if name in builder.input_names
     }
@@ -92,7 +92,7 @@ def inputs_first_read_after_reduction(builder: ScheduleBuilder, copies: Mapping[
 
     def is_along(name: str) -> bool:
         dims = builder.state(name).tensor.visible
-        return reduced <= {graph.group(d) for d in dims if not d.is_broadcast}
+        return reduced <= graph.concrete_groups(dims)
 
     read = [made for name, made in copies.items() if name in builder.input_names]
     return tuple(made for made in read if first.get(made, 0) > 0 and is_along(made))

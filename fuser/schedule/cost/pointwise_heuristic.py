@@ -13,8 +13,9 @@ from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.inner_tile import SizedSegment
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
+from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
-from fuser.schedule.cost.pointwise_mappings import best_pointwise, fastest_run, pointwise_reasons, ranked_pointwise
+from fuser.schedule.cost.pointwise_mappings import best_pointwise, pointwise_reasons, ranked_pointwise
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
@@ -27,12 +28,14 @@ class PointwisePlan:
 
     widths     elements of an access of each argument, for each number of elements of a thread
     divisors   (input, dim, divisor) that these ask for
+    row        (input, dim): rows along it are one run, each of which has as many elements as a thread at least
     """
 
     work: PointwiseProblem
     widths: Mapping[int, Mapping[str, int]]
     divisors: Mapping[int, tuple[tuple[str, int, int], ...]]
     access: Access = Aligned()
+    row: tuple[str, int] | None = None
 
 
 class PointwiseHeuristic(PointwiseSpace):
@@ -40,29 +43,36 @@ class PointwiseHeuristic(PointwiseSpace):
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
-        flat = None if self.is_empty or self.misaligned_accesses is None else self._params_of_flattened_loop(order)
-        if flat is not None:
-            return flat
-        plan = self.plan()
-        return self.params_of(order, plan, best_pointwise(plan.work, self.device))
+        # The first of those that take least time: vectors, though misaligned.
+        timed = [(*best_pointwise(plan.work, self.device), plan) for plan in self.plans()]
+        limit = tie_threshold(min(time for time, *_ in timed), self.device)
+        _, mapping, plan = next(found for found in timed if found[0] <= limit)
+        return self.params_of(order, plan, mapping)
 
     def ranked_params(self, order: tuple[int, ...]) -> Iterator[PointwiseParams]:
-        """The choice, then what should take least time."""
-        plan = self.plan()
-        for _, m in ranked_pointwise(plan.work, self.device)[:MAX_EXPLAINED]:
-            yield self.params_of(order, plan, m)
+        """What should take least time, of each plan."""
+        for plan in self.plans():
+            for _, m in ranked_pointwise(plan.work, self.device)[:MAX_EXPLAINED]:
+                yield self.params_of(order, plan, m)
 
-    def plan(self) -> PointwisePlan:
-        """The mappings that there are, with the widest accesses that are right for these sizes."""
+    def plans(self) -> list[PointwisePlan]:
+        """The mappings that there are: with misaligned accesses, where they are wider, and with aligned ones."""
         if self.is_empty:
-            return PointwisePlan(self.work((1,), {}), {1: {}}, {})
-        accesses = self.misaligned_accesses
-        if accesses is not None:
-            vector, widths, access = accesses
-            length = math.prod(self.sizes[g] for g in self.parts[-1])
+            return [PointwisePlan(self.work((1,), {}), {1: {}}, {})]
+        by_access: dict[Access, dict[int, Mapping[str, int]]] = {}
+        length = math.prod(self.sizes[g] for g in self.parts[-1])
+        for vector, (widths, access) in self.misaligned_accesses.items():
             if not isinstance(access, Peeled) or length >= min_peeled_length(vector):
-                return PointwisePlan(self.work((vector,), dict(widths), access), {vector: dict(widths)}, {}, access)
-        return self._aligned()
+                by_access.setdefault(access, {})[vector] = widths
+        flattened = self._flattened() if self.misaligned_accesses else None
+        return [
+            *([flattened] if flattened else ()),
+            *(
+                PointwisePlan(self.work(tuple(found), found[max(found)], access), found, {}, access)
+                for access, found in by_access.items()
+            ),
+            self._aligned(),
+        ]
 
     def _aligned(self) -> PointwisePlan:
         """With accesses that are aligned and whole: as wide as they may be, or narrower."""
@@ -94,7 +104,7 @@ class PointwiseHeuristic(PointwiseSpace):
             return None
         widths = dict(found.widths)
         plan = PointwisePlan(self.work((found.vector,), widths), {found.vector: widths}, {})
-        params = self.params_of(order, plan, best_pointwise(plan.work, self.device))
+        params = self.params_of(order, plan, best_pointwise(plan.work, self.device)[1])
         return replace(
             params,
             extent_ranges=(*params.extent_ranges, *cells.extent_ranges),
@@ -111,10 +121,11 @@ class PointwiseHeuristic(PointwiseSpace):
         nested = [self.dims[g] for loop in m.loops for p in loop for g in self.parts[p]]
         looped = iter(nested)
         columns = loop_counts(plan.work, m.vector, m.loops)[-1]
+        merged = tuple(tuple(len(self.parts[p]) for p in loop) for loop in m.loops)
         wide = 0 if len(m.loops) > 1 and m.threads_x >= columns else m.threads_x
         return PointwiseParams(
             tuple(next(looped) if d in nested else d for d in order),
-            tuple(tuple(len(self.parts[p]) for p in loop) for loop in m.loops),
+            merged if plan.row is None else ((sum(map(len, self.parts)),),),
             m.vector,
             tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
             (wide, m.threads_y),
@@ -123,6 +134,7 @@ class PointwiseHeuristic(PointwiseSpace):
             m.sequential,
             grid_axes=1 if self._is_flat(m, has_columns=wide > 0) else 3,
             access=plan.access,
+            extent_ranges=() if plan.row is None else ((*plan.row, m.vector, GRID_LIMIT),),
             extent_multiples=plan.divisors.get(m.vector, ()),
             reasons=Reasons(lambda: pointwise_reasons(as_told(plan.work), self.device)),
         )
@@ -137,7 +149,7 @@ class PointwiseHeuristic(PointwiseSpace):
         blocks = [*counts, 1] if has_columns else counts
         return max(math.prod(blocks[:-2]), *blocks[-2:-1], 1) > GRID_LIMIT
 
-    def _params_of_flattened_loop(self, order: tuple[int, ...]) -> PointwiseParams | None:
+    def _flattened(self) -> PointwisePlan | None:
         """All elements as one run, cut at multiples of a vector, where rows are short and only some arguments have rows: those
         are read by element, with one division for the elements of a thread. None where that cannot be."""
         vector = self.most_elements
@@ -162,19 +174,5 @@ class PointwiseHeuristic(PointwiseSpace):
         )
         if place is None:
             return None
-        work = self.work((vector,), widths, Unaligned())
-        found = fastest_run(work, vector, self.device)
-        return PointwiseParams(
-            order,
-            ((sum(len(p) for p in self.parts),),),
-            vector,
-            tuple((n, w) for n, w in widths.items() if w > 1),
-            (found.threads_x, 1),
-            found.unroll,
-            access=Unaligned(),
-            extent_ranges=((*place, vector, GRID_LIMIT),),
-            reasons=(
-                f"{vector} elements a thread of one run of all rows: {length} are too few to cut a row",
-                f"{len(beside)} arguments are read by element",
-            ),
-        )
+        work = self.work((vector,), widths, Unaligned())._replace(is_one_run=True)
+        return PointwisePlan(work, {vector: widths}, {}, Unaligned(), row=place)

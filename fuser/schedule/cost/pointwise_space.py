@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
@@ -11,7 +11,7 @@ from fuser.ir.fusion.fusion import Fusion, Gather, Resize, Tensor, tensor_output
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
-from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
+from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference, in_phase_inputs
 from fuser.schedule.analysis.inner_tile import InnerTile
 from fuser.schedule.analysis.input_reads import displaced_name
 from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, merge_contiguous_dims
@@ -26,9 +26,6 @@ THREAD_BYTES = 32
 """Most bytes of one argument that a thread holds: two 16-byte accesses."""
 MIN_THREADS = 256
 """Threads an SM should have before each takes several inner tiles."""
-WANTED_THREADS = 1024
-"""The same before misaligned accesses are the widest there are: else they have half as many bytes (H200: swiglu bf16
-77x5120 by vectors of 8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95)."""
 ANYWHERE = 1 << 20
 """Bytes from a gathered element to the next: no cache line has both."""
 SHARES = 16
@@ -105,34 +102,36 @@ class PointwiseSpace:
         return self.total >= elements * MIN_THREADS * self.device.sm_count
 
     @cached_property
-    def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], Access] | None:
-        """(elements of a thread, width of each argument's accesses, where they begin) where accesses that are aligned and
-        whole would be less than half as wide as they could be; else None."""
+    def misaligned_accesses(self) -> Mapping[int, tuple[Mapping[str, int], Access]]:
+        """Where accesses that are aligned and whole would be less than half as wide as they could be: for each number of
+        elements of a thread the width of each argument's accesses, and where these begin. Else empty."""
         run, limit = self.parts[-1], self.most_elements
-        while limit > 1 and not self.has_threads(limit):
-            limit //= 2
-        if limit > 2 and self.total < limit * WANTED_THREADS * self.device.sm_count:
-            limit //= 2
         length = math.prod(self.sizes[g] for g in run)
+        while limit > 1 and (length < MIN_VECTORS * limit or not self.has_threads(limit)):
+            limit //= 2
         solid = [g for g in run if self.sizes[g] != 1]
-        if not solid or limit == 1 or length < MIN_VECTORS * limit:
-            return None
+        if not solid or limit == 1:
+            return {}
         along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
         if not all(self._is_at_one_offset(a, run) for a in self.arguments):
-            return None
+            return {}
         if not any(a.tensor in self.inputs for a in along):
-            return None
+            return {}
         wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
         aligned, _ = self.widths.along_with_requirements(run, limit)
         if max(aligned.values()) * 2 >= limit and all(
             aligned[a.name] * 2 >= wanted[a.name] for a in along if a.tensor in self.inputs
         ):
-            return None
-        widths = tuple((n, w) for n, w in wanted.items() if w > 1)
-        to = choose_peel_reference(
-            self.arguments, run, self.sizes, limit, [a.name for a in along if a.tensor not in self.inputs]
-        )
-        return None if to is None else (limit, widths, to)
+            return {}
+        found: dict[int, tuple[Mapping[str, int], Access]] = {}
+        outputs = [a.name for a in along if a.tensor not in self.inputs]
+        while any(aligned[name] < min(width, limit) for name, width in wanted.items()):
+            to = choose_peel_reference(self.arguments, run, self.sizes, limit, outputs)
+            if to is not None:
+                widths = ((name, min(width, limit)) for name, width in wanted.items())
+                found[limit] = {name: width for name, width in widths if width > 1}, to
+            limit //= 2
+        return found
 
     def _is_at_one_offset(self, a: Argument, run: Sequence[Group]) -> bool:
         """Whether an address along a run follows from the place in the run: not that of a pad, of a gather, or of a roll or a
@@ -160,7 +159,7 @@ class PointwiseSpace:
 
     @cached_property
     def most_elements(self) -> int:
-        """Most elements of a thread."""
+        """Most elements of a thread: up to two accesses of an input, one of an output."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
         # Elements across inner tiles are accessed inner tile by inner tile.
@@ -168,6 +167,10 @@ class PointwiseSpace:
         narrow = min((a.itemsize if a.name in runs else a.tensor.dtype.itemsize for a in along), default=4)
         wide = max((a.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
+        if self.cells is None:
+            # Two stores of a thread would each write pieces of sectors.
+            stored = (a.tensor.dtype.itemsize for a in along if a.tensor not in self.inputs)
+            limit = max(1, min(limit, ACCESS_BYTES // max(stored, default=1)))
         return 1 << (limit.bit_length() - 1)
 
     def work(self, vectors: Sequence[int], widths: Mapping[str, int], access: Access = Aligned()) -> PointwiseProblem:
@@ -179,7 +182,7 @@ class PointwiseSpace:
             lengths[-1] += max(vectors) - 1
         is_aligned = isinstance(access, Aligned)
         lengths = [_length(n, p, last) for p, n in enumerate(lengths)]
-        patterns = self.access_patterns(widths, parts, is_aligned=is_aligned)
+        patterns = self.access_patterns(widths, parts, self._misaligned_reads(widths, access))
         read, written = self.moved(patterns, lengths)
         return PointwiseProblem(
             lengths=tuple(lengths),
@@ -209,8 +212,16 @@ class PointwiseSpace:
             found[s.is_stored] += math.floor(touched)
         return found[0], found[1]
 
+    def _misaligned_reads(self, widths: Mapping[str, int], access: Access) -> Collection[str]:
+        """Reads by vectors that may begin at any address."""
+        if isinstance(access, Aligned):
+            return ()
+        wide = [a.name for a in self.arguments if a.tensor in self.inputs and widths.get(a.name, 1) > 1]
+        in_phase = in_phase_inputs(self.arguments, wide, access, self.parts[-1], max(widths.values()))
+        return set(wide).difference(in_phase)
+
     def access_patterns(
-        self, widths: Mapping[str, int], parts: Sequence[Sequence[Group]], *, is_aligned: bool
+        self, widths: Mapping[str, int], parts: Sequence[Sequence[Group]], misaligned: Collection[str] = ()
     ) -> tuple[AccessPattern, ...]:
         """How each argument lies along some parts, with accesses of so many elements."""
         read: dict[str, int] = {}
@@ -234,7 +245,7 @@ class PointwiseSpace:
                     own=own / SHARES,
                     active=self._active(a),
                     chain=1 if looked_up is None else 2,
-                    is_aligned=is_aligned or not is_read,
+                    is_aligned=a.name not in misaligned,
                     is_even=self._has_sector_aligned_rows(a),
                 )
             )

@@ -14,35 +14,33 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.schedule.cost.code_costs import DEPENDENT, LOADED, LOOKUP
+from fuser.schedule.cost.code_costs import DEPENDENT, LOOKUP, MISSED, OPERATION
 from fuser.schedule.cost.estimate import TimeModel, Work
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_space import ceil_div
 
-THREAD, ITERATION = 25.0, 3.0
+THREAD, ITERATION = 17.5, 3.0
 """Instructions of a thread, and of each of its iterations, besides those of elements and accesses: indices, tests."""
-ACCESS, UNALIGNED = 3.3, 11.0
+ACCESS, UNALIGNED = 2.3, 11.0
 """Instructions of an access, and further ones of an access at a misaligned address."""
-OPERATION = 0.45
-"""Instructions for each that `op_instructions` counts: it counts the longest way through an op."""
-DIVISION = 6.0
+DIVISION = 12.0
 """Instructions that find the index of a merged dim."""
-BLOCK_CYCLES = 700.0
+LOADED = 62.0
+"""Cycles that each 16 bytes of a thread's loads take to come, one behind the other."""
+BLOCK_CYCLES = 830.0
 """From a block's start to its first load, and from its last store to the start of the next block in its place."""
-STORED = 1.75
+STORED = 1.2
 """Cycles of an SM for a sector of a store, whole or not: two stores of half a sector each take twice as long as one."""
-MISSED = 0.7
-"""Of what blocks read, the part that no other block of their SM has brought into the L1 cache."""
 AGAIN = 1.08
 """Factor of the time of memory where threads load again after they have stored (copies by persistent grids take 5 to 20 %
 longer)."""
-EDGES, EVEN_EDGES = 0.35, 0.1
+EDGES, EVEN_EDGES = 0.5, 0.1
 """Bursts that a block moves beside its own for each piece of a row: where rows begin inside of sectors, and where not."""
-ITERATED = 0.015
+ITERATED = 0.04
 """Increase of the time of memory with each doubling of the iterations of a thread: reads and writes come in longer bursts."""
-OWN_REGISTERS = 17
+OWN_REGISTERS = 15
 """Registers of a thread for addresses and counters."""
-HELD = 0.75
+HELD = 0.88
 """Of what a thread loads, the part that is in registers at the same time."""
 
 BLOCKS = (64, 128, 256, 512)
@@ -83,6 +81,7 @@ class PointwiseProblem(NamedTuple):
     read, written    bytes of device memory, once each
     computed         (parts along which values vary, as bits; instructions of one)
     most_elements    of a thread that the code may be repeated for
+    is_one_run       all parts are one loop
     may_merge        rows may be merged with what is around them: no vector is cut at their ends
     is_peeled        rows are cut at places of their own
     may_iterate      a thread may compute one index after another
@@ -95,6 +94,7 @@ class PointwiseProblem(NamedTuple):
     written: int
     computed: tuple[tuple[int, int], ...]
     most_elements: int
+    is_one_run: bool = False
     may_merge: bool = True
     is_peeled: bool = False
     may_iterate: bool = True
@@ -217,7 +217,7 @@ class MappingGroup:
         self.last = loops[-1][-1]
         self.counts = loop_counts(work, vector, loops)
         self.accesses = [self._access(s, count) for s, count in Counter(work.access_patterns).items()]
-        self._divisions = DIVISION * sum(len(loop) - 1 for loop in loops)
+        self._merged = sum(len(loop) - 1 for loop in loops)
         self._threads: dict[tuple[int, int, bool], _ThreadWork] = {}
         self._lines: dict[tuple[int, int], list[tuple[int, int, int, float]]] = {}
         self._pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -242,7 +242,8 @@ class MappingGroup:
 
     def _thread(self, m: PointwiseMapping) -> _ThreadWork:
         unroll, along = m.unroll, sum(1 << p for p in m.iterated)
-        instructions, loaded, at_once = THREAD + ITERATION * unroll + self._divisions, 0, 0
+        divisions = self._merged + (unroll - 1) * (len(m.iterated) - 1)
+        instructions, loaded, at_once = THREAD + ITERATION * unroll + DIVISION * divisions, 0, 0
         times: list[int] = []
         for s, arguments, own, _, access, _, _, parts in self.accesses:
             # Misaligned rows are cut at places of their own: what they have in common is read at others for each.
@@ -381,7 +382,6 @@ class PointwiseCosts:
         return Work(
             blocks=blocks,
             resident=resident,
-            cluster=1,
             iterations=trips,
             warps=ceil_div(m.threads, WARP),
             moved=moved / trips,
@@ -389,6 +389,5 @@ class PointwiseCosts:
             instructions=instructions / trips,
             lines=group.lines(m, thread) / trips,
             latency=thread.busy / trips * self.device.cycle + self._waited,
-            exchange=0.0,
             epilogue_us=self._epilogue,
         )

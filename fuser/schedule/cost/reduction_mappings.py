@@ -13,12 +13,10 @@ code that are not in `code_costs` were fitted to two thirds of 104 reductions on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.accesses_per_thread import even_unroll
 from fuser.schedule.cost.code_costs import (
     ACCESS,
@@ -27,23 +25,17 @@ from fuser.schedule.cost.code_costs import (
     JOIN,
     LOADED,
     LOOKUP,
+    MISSED,
     OPERATION,
     ROW,
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
-from fuser.schedule.cost.estimate import TimeModel, Work, total_time
-from fuser.schedule.cost.mapping_search import (
-    MAX_REMEMBERED,
-    Timed,
-    explained,
-    preferred,
-    ranked,
-    times_within_bounds,
-)
-from fuser.schedule.cost.occupancy import allocated_registers, max_registers
-from fuser.schedule.cost.occupancy import resident_blocks as blocks_by_registers
+from fuser.schedule.cost.estimate import TimeModel, Work
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed, times_within_bounds
+from fuser.schedule.cost.occupancy import fitting_blocks
 from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
@@ -64,6 +56,8 @@ BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of an iteration, at most."""
+MIDDLING_BLOCK, MIDDLING_UNROLL = 256, 4
+"""Of these: what is proposed where estimates do not tell."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
 PLACES = (1, 2, 4)
@@ -101,6 +95,10 @@ class ReductionMapping(NamedTuple):
     def threads(self) -> int:
         """Of a block."""
         return self.along * self.across * (self.outer or 1)
+
+
+_WorkOf = Callable[[ReductionMapping, int], Work]
+"""Of mappings, with so many blocks on an SM."""
 
 
 def reduction_mappings(space: ReductionSpace, device: DeviceInfo) -> Iterator[ReductionMapping]:
@@ -145,45 +143,33 @@ BUSY = 0.9
 """Of the SMs, how many have a block where none should be idle."""
 
 
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def best_reduction(space: ReductionSpace, device: DeviceInfo) -> Timed[ReductionMapping]:
-    """The first of `ranked_reductions`, without asking for the time of those that surely take longer."""
+def _likely_times(space: ReductionSpace, device: DeviceInfo) -> Iterator[Timed[ReductionMapping]]:
+    """Times of mappings, without asking for those of mappings that surely take longer than others."""
     singles = list(_single_accesses(space, device))
     resident = {n: max(1, reduction_resident_blocks(space, n, 1, device)) for n in {m.threads for m in singles}}
-    found = [(_block_work(space, m, device), m) for m in singles]
+    works = [_work_of_block(space, m, device) for m in singles]
     model = TimeModel(device)
-    bounds = [_least_time(space, of, m, resident[m.threads], device, model) for of, m in found]
+    bounds = [
+        _least_time(space, work_of(m, resident[m.threads]), device, model)
+        for work_of, m in zip(works, singles, strict=True)
+    ]
 
     def times_of(place: int) -> Iterator[Timed[ReductionMapping]]:
-        of, single = found[place]
-        for m in _with_unrolls(space, single, device):
-            yield model.total(_work_of(space, of, m, m.resident, device)), m
+        for m in _with_unrolls(space, singles[place], device):
+            yield model.total(works[place](m, m.resident)), m
 
-    best = preferred(times_within_bounds(bounds, times_of, device), partial(_preference, space, device), device)
-    assert best is not None
-    return best
+    return times_within_bounds(bounds, times_of, lambda place: _rank(space, singles[place], device), device)
 
 
-def ranked_reductions(space: ReductionSpace, device: DeviceInfo) -> tuple[Timed[ReductionMapping], ...]:
-    """All mappings, first the one to propose."""
-    mappings = reduction_mappings(space, device)
-    times = ((total_time(reduction_work_of(space, m, device), device), m) for m in mappings)
-    return ranked(times, partial(_preference, space, device), device)
-
-
-def _preference(space: ReductionSpace, device: DeviceInfo, timed: Timed[ReductionMapping]) -> tuple[object, ...]:
-    """One that leaves no SM idle, with most threads and fewest blocks that share a result: many sizes share a kernel."""
+def _preference(space: ReductionSpace, timed: Timed[ReductionMapping], device: DeviceInfo) -> tuple[object, ...]:
+    """One that leaves no SM idle, with few blocks that share a result, and a middling block: many sizes share a kernel."""
     _, m = timed
-    return _blocks_of(space, m) < device.sm_count * BUSY, -m.threads, m.sharing, -m.unroll, m
+    return *_rank(space, m, device), abs(m.unroll - MIDDLING_UNROLL), m
 
 
-def reduction_reasons(space: ReductionSpace, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed."""
-    yield f"{space.kept} results of {space.reduced} elements, in accesses of {space.vector}"
-    yield from explained(
-        ranked_reductions(space, device), _words, lambda m: reduction_work_of(space, m, device), device
-    )
+def _rank(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> tuple[object, ...]:
+    is_idle = _blocks_of(space, m) < device.sm_count * BUSY
+    return is_idle, m.sharing, abs(m.threads - MIDDLING_BLOCK)
 
 
 def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
@@ -191,7 +177,7 @@ def _blocks_of(space: ReductionSpace, m: ReductionMapping) -> int:
     return ceil_div(space.output_accesses, m.across) * m.sharing
 
 
-def _words(m: ReductionMapping) -> str:
+def _words(_: ReductionSpace, m: ReductionMapping) -> str:
     """A mapping in words."""
     words = [f"{m.along} threads along what is reduced with {m.unroll} accesses an iteration"]
     words += [f"{m.outer} along its runs"] if m.outer > 1 else []
@@ -280,49 +266,27 @@ def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, 
     registers = OWN_REGISTERS + ceil_div(unroll * space.bytes_per_step, REGISTER_BYTES)
     registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
     registers += unroll * space.vector if space.exponentials else 0
-    fits = allocated_registers(registers) <= max_registers(threads, device)
     # Some mapping has to be there: a small block spills least.
-    least = int(threads <= BLOCKS[0] and unroll == 1)
-    return max(least, blocks_by_registers(threads, registers, device) if fits else 0)
+    return max(int(threads <= BLOCKS[0] and unroll == 1), fitting_blocks(threads, registers, device))
 
 
-class _BlockWork(NamedTuple):
-    """What mappings ask of the machine that differ in nothing but the accesses of an iteration; see `Work`.
-
-    moved          by a block, in all iterations
-    once           instructions of a thread, beside those `of_access`
-    warp_accesses, lines   accesses of a warp that are looked up one after another, and lines of each
-    latency        cycles of an access
-    """
-
-    blocks: int
-    cluster: int
-    warps: int
-    moved: float
-    cached: float
-    of_access: float
-    once: float
-    warp_accesses: int
-    lines: float
-    latency: float
-    epilogue_us: float
-    start: float
-
-
-def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _BlockWork:
+def _work_of_block(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> _WorkOf:
+    """What mappings ask of the machine that differ from one in nothing but the accesses of an iteration."""
     cycle, latencies = device.cycle, device.latencies
     warps = ceil_div(m.threads, WARP)
     blocks = _blocks_of(space, m)
     # What is computed from indices alone moves nothing.
     size = max(1, space.bytes_per_step + space.vector * space.written)
-    side_by_side = m.along if space.inner else m.across
+    side_by_side = space.accesses_side_by_side(m.along, m.across)
     lanes = min(side_by_side, WARP)
     edges = EDGES if space.sector_misaligned or space.misaligned else EVEN_EDGES
-    moved = space.kept * space.reduced / blocks * max(1, size - space.cached) / space.vector
+    moved = space.kept * space.reduced / blocks * size / space.vector
     moved *= 1.0 + edges * BURST_BYTES / (side_by_side * min(size, device.max_access_bytes))
     read = moved * space.bytes_per_step / size
-    fetched = read * max(1 / space.reuse, space.l1_miss_fraction(m.across * (1 if space.inner else space.vector)))
-    operations = space.element_work * (device.rates.fp32 / device.rates.fp64 if space.exact else 1.0)
+    fetched = read * max(
+        1 / space.reuse, MISSED * space.l1_miss_fraction(m.across * (1 if space.inner else space.vector))
+    )
+    operations = operations_of(space.element_work, device, is_double=space.exact)
     is_cut = space.inner and space.misaligned
     of_access = space.vector * (operations * OPERATION + (CUT if is_cut else 0.0)) + ACCESS
     joined = space.results * (1 if space.inner else space.vector)
@@ -343,56 +307,53 @@ def _block_work(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) 
         # The last block has the parts of all.
         start = device.grid_exchange(0) + STATISTICS_STEP * cycle * m.sharing * joined / joining
         epilogue_us += COUNTED * latencies.atomic_ns * blocks / 1e3
-    return _BlockWork(
-        blocks,
-        m.sharing if m.cluster else 1,
-        warps,
-        moved - read + read / space.reuse,
-        fetched - read / space.reuse if space.reuse > 1 else 0.0,
-        of_access,
-        joined * JOIN * join_steps + ROW + space.row_work,
-        WARP // lanes,
-        max(1.0, lanes * size / LINE_BYTES),
-        latency,
-        epilogue_us,
-        start,
-    )
+    once = joined * JOIN * join_steps + ROW + space.row_work
+    warp_accesses, lines = WARP // lanes, max(1.0, lanes * size / LINE_BYTES)
+    all_moved = moved - read + read / space.reuse + space.kept * space.stored / blocks
+    all_cached = fetched - read / space.reuse if space.reuse > 1 else 0.0
+
+    def work_of(m: ReductionMapping, resident: int) -> Work:
+        along, outer = _accesses_per_thread(space, m)
+        unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
+        iterations = ceil_div(unrolled, m.unroll) * other
+        return Work(
+            blocks=blocks,
+            resident=resident,
+            cluster=m.sharing if m.cluster else 1,
+            iterations=iterations,
+            warps=warps,
+            moved=all_moved / iterations,
+            cached=all_cached / iterations,
+            instructions=m.unroll * of_access + once / iterations,
+            lines=m.unroll * warp_accesses * lines * LOOKUP,
+            latency=m.unroll * latency * cycle + latencies.dram_ns / 1e3,
+            epilogue_us=epilogue_us,
+            start=start,
+        )
+
+    return work_of
 
 
 def reduction_work_of(space: ReductionSpace, m: ReductionMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
-    return _work_of(space, _block_work(space, m, device), m, m.resident, device)
+    return _work_of_block(space, m, device)(m, m.resident)
 
 
-def _work_of(space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo) -> Work:
-    along, outer = _accesses_per_thread(space, m)
-    unrolled, other = (outer, along) if m.unroll_outer else (along, outer)
-    iterations = ceil_div(unrolled, m.unroll) * other
-    return Work(
-        blocks=of.blocks,
-        resident=resident,
-        cluster=of.cluster,
-        iterations=iterations,
-        warps=of.warps,
-        moved=of.moved / iterations,
-        cached=of.cached / iterations,
-        instructions=m.unroll * of.of_access + of.once / iterations,
-        lines=m.unroll * of.warp_accesses * of.lines * LOOKUP,
-        latency=m.unroll * of.latency * device.cycle + device.latencies.dram_ns / 1e3,
-        exchange=0.0,
-        epilogue_us=of.epilogue_us,
-        start=of.start,
-    )
-
-
-def _least_time(
-    space: ReductionSpace, of: _BlockWork, m: ReductionMapping, resident: int, device: DeviceInfo, model: TimeModel
-) -> float:
-    """Microseconds that such blocks take at least, with any number of accesses an iteration, `resident` or fewer on an SM.
+def _least_time(space: ReductionSpace, single: Work, device: DeviceInfo, model: TimeModel) -> float:
+    """Microseconds that blocks take at least with any number of accesses an iteration, and no more of them on an SM.
 
     With a single access nothing is read that nobody needs, the first iteration is the shortest, and a thread has the fewest
     registers. But memory is waited for in each iteration.
     """
-    single = _work_of(space, of, m, resident, device)
     fewest = ceil_div(single.iterations, min(UNROLLS[-1], space.most_unroll))
     return model.least(single, device.latencies.dram_ns / 1e3 * (1 - fewest / single.iterations))
+
+
+REDUCTIONS = MappingSearch(
+    mappings=reduction_mappings,
+    work_of=reduction_work_of,
+    preference=_preference,
+    heading=lambda s: (f"{s.kept} results of {s.reduced} elements, in accesses of {s.vector}",),
+    words=_words,
+    likely=_likely_times,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
@@ -13,10 +13,11 @@ from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
+from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
 from fuser.schedule.analysis.input_reads import input_reads, tested_dims
+from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
-from fuser.schedule.analysis.reduced_space import reduced_space
+from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
@@ -57,7 +58,6 @@ class ReductionSpace:
                     loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
-    cached          bytes of those that were read before: rows of a table that are gathered again
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
@@ -65,13 +65,16 @@ class ReductionSpace:
     misaligned      accesses may begin at any address
     joined          bytes that a thread leaves in shared memory for others to join
     written         bytes of an element of all outputs of full size
+    stored          bytes of all outputs for a reduction
     partials        registers that the partial results of an element's reductions take
     element_work    instructions of an element
     row_work        instructions that each thread of a row does once
     results         what the threads of a row join
     sector_misaligned  rows begin inside a sector: neighbouring blocks access the same one
     most_unroll     accesses of an iteration that the code has room for
-    reuse           results, along the slowest dims, for which an element is read
+    reuse           how often each element is read: by results along other dims, by windows that overlap, from a table
+    kept_run        where the fastest dim is kept: elements of a run of kept dims in memory; 0: of all of them
+    is_dense        the reduced dims lie right around that run: neighbours along what is reduced are one piece of memory
     """
 
     inner: bool
@@ -81,7 +84,6 @@ class ReductionSpace:
     runs: int
     vector: int
     bytes_per_step: int
-    cached: int = 0
     statistics: bool = False
     may_split: bool = True
     exact: bool = False
@@ -95,11 +97,23 @@ class ReductionSpace:
     results: int = 1
     sector_misaligned: bool = False
     most_unroll: int = 16
-    reuse: int = 1
+    reuse: float = 1.0
+    kept_run: int = 0
+    is_dense: bool = False
+    stored: int = 0
 
     def l1_miss_fraction(self, results: int) -> float:
         """Of what a block reads for so many results side by side, the part that no other of these brings into the L1 cache."""
-        return min(1.0, max(1, self.kept // self.reuse) / results)
+        return min(1.0, max(1.0, self.kept / self.reuse) / results)
+
+    def accesses_side_by_side(self, along: int, across: int) -> int:
+        """Accesses of a block that are one piece of memory."""
+        if self.inner:
+            return along
+        run = ceil_div(self.kept_run, self.vector)
+        if not run or across <= run:
+            return across
+        return run * along if self.is_dense else run
 
     @property
     def accesses_per_run(self) -> int:
@@ -129,16 +143,12 @@ class ReductionSpace:
 
 @record(eq=False)
 class SizedReduction:
-    """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams).
-
-    moved   bytes that are read
-    """
+    """A reduction segment at its sizes: its space, and what no mapping changes (see ReductionParams)."""
 
     space: ReductionSpace
     order: tuple[int, ...]
     run_dims: int
     accesses: RowAccesses
-    moved: int
 
 
 def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> SizedReduction:
@@ -149,18 +159,17 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     reductions = reductions_of(segment)
     registers = sum(len(tensor_outputs(e)) for e in reductions)
     reads = _reduced_reads(segment, graph, reduced)
-    largest = max((dims for _, dims in reads), default=0)
+    largest = max((dims for *_, dims in reads), default=0)
+    names = {name for name, _, dims in reads if dims == largest}
     outputs = _written_sizes(segment, graph, reduced)
-    limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
+    limit = max(1, 16 // max([*(size for _, size, dims in reads if dims == largest), *outputs], default=4))
     most = max_unrolled_elements(segment, device)
     while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
         limit //= 2
     kept_count, reduced_count = found.kept, found.length
-    full = sum(size for size, dims in reads if dims == largest)
-    # What all elements of an access share comes from a cache, but takes registers.
-    shared = sum(size for size, dims in reads if dims != largest)
+    full = sum(size for _, size, dims in reads if dims == largest)
     moved = kept_count * reduced_count * full
-    widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
+    widest = max([*(size for _, size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
     has_gather = _has_gather(segment, graph, reduced)
     short = max(1, _SHORT_ACCESS // widest)
     if not inner and has_gather:
@@ -175,7 +184,10 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     has_exponentials = any(isinstance(e, ExpSum) for e in reductions)
     # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
     is_whole = (
-        inner and has_exponentials and all(size < 4 for size, _ in reads) and reduced_count % (_MIN_WHOLE * limit) == 0
+        inner
+        and has_exponentials
+        and all(size < 4 for _, size, _ in reads)
+        and reduced_count % (_MIN_WHOLE * limit) == 0
     )
     # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
     others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
@@ -210,6 +222,11 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         )
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
+    kept_run, is_dense = (0, False) if inner else _kept_run(found, names)
+    if is_cut or (widest > 4 and not has_gather):
+        # What all elements of an access share takes registers, too.
+        full = sum(size for _, size, _ in reads)
+        names = {name for name, *_ in reads}
     is_length = inner and kept_count > 1
     is_many = kept_count >= device.sm_count * device.max_threads_per_sm
 
@@ -223,10 +240,9 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         run=in_row(math.prod(extent[g] for g in row if g in reduced)),
         runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
-        bytes_per_step=vector * (full + shared if is_cut or (widest > 4 and not has_gather) else full),
-        cached=math.floor(vector * _gather_reread_bytes(segment, reduced, graph, inputs)),
+        bytes_per_step=vector * full,
         statistics=has_statistics,
-        may_split=len(set(data_pass_indices(empty_schedule(segment)).values())) == 1,
+        may_split=sink_pass_count(empty_schedule(segment)) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
         exponentials=has_exponentials,
         misaligned=is_cut,
@@ -238,9 +254,12 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         results=registers,
         sector_misaligned=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         most_unroll=max(1, most // vector),
-        reuse=power_of_two(math.prod(extent[g] for g in groups if g not in reduced | _kept_of_reads(segment, graph))),
+        reuse=_times_read(found, names),
+        kept_run=0 if inner or kept_run >= kept_count else round_up_length(kept_run),
+        is_dense=is_dense,
+        stored=sum(t.dtype.itemsize for t in segment.output_tensors if reduced.isdisjoint(map(graph.group, t.visible))),
     )
-    return SizedReduction(space, order, run_dims, accesses, moved)
+    return SizedReduction(space, order, run_dims, accesses)
 
 
 def round_to_significant_bits(count: int, digits: int) -> int:
@@ -279,17 +298,35 @@ def _has_gather(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group
     return any(graph.group(d) in reduced for r in input_reads(segment) for d, _ in r.lookups)
 
 
-def _gather_reread_bytes(
-    segment: Fusion, reduced: frozenset[Group], graph: IterationGraph, inputs: SegmentInputs
-) -> float:
-    """Bytes of an element that gathers along a reduction read again: all but the first reads of a table's elements."""
-    found = 0.0
-    for read in input_reads(segment):
-        if any(graph.group(d) in reduced for d, _ in read.lookups):
-            touched = math.prod(inputs.evaluate(d.extent) for d in read.varying_dims if not d.is_broadcast)
-            first = min(1.0, inputs.tensors[read.tensor.name].numel / max(1, touched))
-            found += read.tensor.dtype.itemsize * (1.0 - first)
-    return found
+def _times_read(found: ReducedSpace, names: Collection[str]) -> float:
+    """How often each element is read, of the inputs that some reads are of."""
+    inputs, loaded, distinct = found.inputs, 0, dict[str, int]()
+    for read in input_reads(found.segment):
+        if read.name in names:
+            own, itemsize = inputs.tensors[read.tensor.name], read.tensor.dtype.itemsize
+            loaded += found.kept * found.length * itemsize
+            dims = {found.graph.group(d): d for d in read.varying_dims if not d.is_broadcast}
+            touched = math.prod(inputs.evaluate(d.extent) for d in dims.values()) * itemsize
+            whole = math.prod(n for n, s in zip(own.sizes, own.strides, strict=True) if s) * itemsize
+            distinct[read.tensor.name] = min(whole, distinct.get(read.tensor.name, 0) + touched)
+    return max(1.0, round_to_significant_bits(loaded * 4 // max(1, sum(distinct.values())), OF_ROWS) / 4)
+
+
+def _kept_run(found: ReducedSpace, names: Collection[str]) -> tuple[int, bool]:
+    """(elements of a run of kept dims, whether the reduced dims lie right around it) of the reads that have the shortest."""
+    runs: list[tuple[int, bool]] = []
+    for a in arguments_of(found.graph, found.segment, found.inputs):
+        if a.name in names:
+            by_stride = sorted(
+                (s, g in found.reduced, found.sizes[g]) for g, s in a.strides.items() if g in found.sizes and s
+            )
+            run = 1
+            for stride, is_reduced, size in by_stride:
+                if is_reduced or stride != run:
+                    runs.append((run, is_reduced and stride == run))
+                    break
+                run *= size
+    return min(runs, default=(0, False))
 
 
 def _keep_rows_separate(elements: int, nbytes: int, merged: int, cut: RowAccesses, device: DeviceInfo) -> bool:
@@ -335,27 +372,16 @@ def _has_whole_parts(
 
 def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[int]:
     """Bytes of an element of every output along a reduced dim."""
-    outputs = (
-        t for t in segment.output_tensors if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-    )
-    return [t.dtype.itemsize for t in outputs]
+    outputs = segment.output_tensors
+    return [t.dtype.itemsize for t in outputs if not reduced.isdisjoint(graph.concrete_groups(t.visible))]
 
 
 @memoized
-def _kept_of_reads(segment: Fusion, graph: IterationGraph) -> frozenset[Group]:
-    """The dims that some read follows; all of them where elements are looked up, by dims that a read does not tell."""
-    reads = input_reads(segment)
-    if any(d is None for r in reads for d in r.dims):
-        return frozenset(graph.group(d) for t in segment.tensors for d in t.logical)
-    return frozenset(graph.group(d) for r in reads for d in r.loop_dims if not d.is_broadcast)
-
-
-@memoized
-def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[int, int]]:
-    """(bytes of an element, number of dims) of every read along a reduced dim."""
-    found: list[tuple[int, int]] = []
-    for read in input_reads(segment):
-        own = [d for d in read.varying_dims if not d.is_broadcast]
-        if any(graph.group(d) in reduced for d in own):
-            found.append((read.tensor.dtype.itemsize, len(own)))
-    return found
+def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[str, int, int]]:
+    """(name, bytes of an element, number of dims) of every read along a reduced dim."""
+    dims = [(read.name, read.tensor.dtype.itemsize, read.varying_dims) for read in input_reads(segment)]
+    return [
+        (name, itemsize, sum(not d.is_broadcast for d in own))
+        for name, itemsize, own in dims
+        if not reduced.isdisjoint(graph.concrete_groups(own))
+    ]

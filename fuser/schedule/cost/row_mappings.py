@@ -31,6 +31,7 @@ from fuser.schedule.cost.code_costs import (
     STATISTICS_STEP,
     WARP_JOINS,
     WHOLE_ROW,
+    operations_of,
 )
 from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.occupancy import launch_bounds_blocks, max_registers, resident_blocks
@@ -95,53 +96,40 @@ class RowMapping(NamedTuple):
     load_all_first: bool = False
 
 
-def row_mappings(
-    row: RowSpace, device: DeviceInfo, *, may_use_block_groups: bool, may_use_shared: bool
-) -> Iterator[RowMapping]:
-    """All mappings that fit on the device.
-
-    may_use_block_groups   whether blocks that are no cluster may share a row
-    may_use_shared   whether rows may lie in shared memory
-    """
-    yield from independent_block_mappings(row, device, may_use_shared=may_use_shared)
-    if may_use_block_groups:
-        yield from block_group_mappings(row, device, may_use_shared=may_use_shared)
+def row_mappings(row: RowSpace, device: DeviceInfo) -> Iterator[RowMapping]:
+    """All mappings that fit on the device."""
+    found = (mapping_for_rows(row, m, device) for m in mappings_for_any_row_count(row, device))
+    return (m for m in found if m is not None)
 
 
-def independent_block_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
-    """Those whose blocks are handed out: of the rows only `side_by_side` counts, not how many there are."""
-    for one_pass in row.passes:
-        yield from _in_registers(row, device, one_pass)
-        if may_use_shared:
-            yield from _in_shared(row, device, one_pass)
-
-
-def block_group_mappings(row: RowSpace, device: DeviceInfo, *, may_use_shared: bool) -> Iterator[RowMapping]:
-    """Those whose blocks meet in device memory."""
-    for most in block_group_mappings_for_any_row_count(row, device, may_use_shared=may_use_shared):
-        m = block_group_mapping_for_rows(most, row.rows, device)
-        if m is not None:
-            yield m
-
-
-def block_group_mappings_for_any_row_count(
-    row: RowSpace, device: DeviceInfo, *, may_use_shared: bool
-) -> Iterator[RowMapping]:
-    """The same with as many groups as are co-resident: of the rows nothing counts, see `block_group_mapping_for_rows`."""
-    if row.length < MIN_OF_GROUP:
+def mappings_for_any_row_count(row: RowSpace, device: DeviceInfo) -> Iterator[RowMapping]:
+    """The same with as many groups as are co-resident: of the rows only `max_rows_per_block` counts, not how many there are."""
+    if row.is_interleaved and (row.vector > 1 or row.is_misaligned):
         return
     for one_pass in row.passes:
-        for in_shared in (False, True) if may_use_shared and not row.is_misaligned else (False,):
+        yield from _in_registers(row, device, one_pass)
+        if row.may_use_shared:
+            yield from _in_shared(row, device, one_pass)
+    if not row.may_use_block_groups or row.length < MIN_OF_GROUP:
+        return
+    # A single row cannot be distinguished from a shared operand: there is no loop over rows.
+    may_use_shared = row.may_use_shared and not row.is_misaligned and not row.is_single
+    for one_pass in row.passes:
+        for in_shared in (False, True) if may_use_shared else (False,):
             yield from _groups(row, device, one_pass, in_shared=in_shared)
 
 
-def block_group_mapping_for_rows(most: RowMapping, rows: int, device: DeviceInfo) -> RowMapping | None:
-    """A mapping with as many groups as are co-resident, as it is for so many rows; None if it is none for them."""
-    groups = min(rows, most.groups)
-    # A row in registers is waited for before the next begins.
-    if groups < rows and not most.in_shared:
+def mapping_for_rows(row: RowSpace, m: RowMapping, device: DeviceInfo) -> RowMapping | None:
+    """A mapping for any number of rows as it is for these; None if it is none for so many."""
+    if row.is_interleaved and (m.sharing == 1 or row.rows > device.clusters(m.sharing)):
         return None
-    return most._replace(groups=groups, resident=-(-groups * most.sharing // device.sm_count))
+    if not m.groups:
+        return m
+    groups = min(row.rows, m.groups)
+    # A row in registers is waited for before the next begins.
+    if groups < row.rows and not m.in_shared:
+        return None
+    return m._replace(groups=groups, resident=-(-groups * m.sharing // device.sm_count))
 
 
 def row_blocks(rows: int, m: RowMapping) -> int:
@@ -168,8 +156,7 @@ class RowCosts:
         self.cycle, self.dram = device.cycle, device.latencies.dram_ns / 1e3
         self.first_to_last, self.cluster_start = device.first_to_last, device.cluster_start
         self.block_exchange = BLOCK_EXCHANGE * device.block_exchange
-        # An operation on Doubles takes as many turns as an SM has fewer lanes for those.
-        self.operations = row.operations * (device.rates.fp32 / device.rates.fp64 if row.is_double else 1.0)
+        self.operations = operations_of(row.operations, device, is_double=row.is_double)
         # The first blocks wait for weights until device memory answers, and not a cache.
         self.start = self.dram - device.latencies.l2_ns / 1e3 if row.late_bytes else 0.0
         # In registers, what begins elsewhere than the vectors is read by element, each as slow as a vector.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.device_info import WARP
+from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
 from fuser.schedule.analysis.rows import Rows
@@ -33,6 +33,12 @@ class RowSpace:
     differently_misaligned     of the inputs, those that begin elsewhere than the vectors
     late_bytes       bytes of an element that data passes behind a reduction read first
     is_double, is_cut, is_misaligned   of elements of 8 bytes; ends of rows cut accesses; accesses are misaligned
+    may_use_shared         rows may lie in shared memory
+    may_use_block_groups   blocks that are no cluster may share a row
+    is_single              there is one row
+    is_interleaved         elements of other rows are between those of a row, such as the channels of an image: accesses by
+                           element, all rows at once, each over a cluster, so that what one leaves of a sector others take from
+                           a cache
     """
 
     rows: int
@@ -57,6 +63,10 @@ class RowSpace:
     has_late_input: bool = False
     late_bytes: int = 0
     differently_misaligned: int = 0
+    may_use_shared: bool = True
+    may_use_block_groups: bool = True
+    is_single: bool = False
+    is_interleaved: bool = False
 
     @property
     def max_rows_per_block(self) -> int:
@@ -77,8 +87,9 @@ class RowSpace:
         return max(1, self.data_pass_count - 2) if one_pass else self.data_pass_count - 1
 
 
-def row_space(segment: Fusion, found: Rows) -> RowSpace:
+def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block_groups: bool = True) -> RowSpace:
     """Of the rows of a segment."""
+    is_interleaved = found.element_stride > 1
     statistics = has_statistics(segment)
     exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
     passes = (False, True) if statistics or exponentials else (False,)
@@ -88,8 +99,8 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
     again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
     tensors = (*segment.input_tensors, *segment.output_tensors)
     return RowSpace(
-        found.rows,
-        found.length + found.missing_elements,
+        found.space.kept,
+        found.space.length + found.missing_elements,
         found.accesses.vector,
         min(r.tensor.dtype.itemsize for r in found.reads),
         found.loaded - again,
@@ -110,6 +121,10 @@ def row_space(segment: Fusion, found: Rows) -> RowSpace:
         persistent_buffer_size(segment, one_pass=False).has_late_input,
         persistent_buffer_size(segment, one_pass=False).late_bytes,
         _count_differently_misaligned(found),
+        not is_interleaved and bool(found.shared_row_tensors(device)),
+        may_use_block_groups and not is_interleaved,
+        found.is_single,
+        is_interleaved,
     )
 
 

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, REGISTER_BYTES, WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.cost.code_costs import ACCESS, DEPENDENT, JOIN, LOADED, LOOKUP, WARP_JOINS
-from fuser.schedule.cost.estimate import Work, total_time
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_mappings import EDGES, EVEN_EDGES
 from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
@@ -136,7 +134,8 @@ def scan_blocks(scan: ScanSpace, m: ScanMapping) -> int:
 def scan_mappings(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
     """All mappings that fit on the device, one at least: where a thread has too few registers for any, the one that spills
     least."""
-    shapes = [m for shape in _shapes(scan, device) for m in _shared(scan, shape, device)]
+    enumerate_shapes = _rows if scan.inner else _columns
+    shapes = [m for shape in enumerate_shapes(scan, device) for m in _shared(scan, shape, device)]
     none = True
     for m in shapes:
         for found in (m, m._replace(prefetch=True)) if steps_of(scan, m) > 2 else (m,):
@@ -146,10 +145,6 @@ def scan_mappings(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
                 none = False
     if none:
         yield min(shapes, key=lambda m: (_registers(scan, m), m.threads))
-
-
-def _shapes(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
-    return _rows(scan, device) if scan.inner else _columns(scan, device)
 
 
 def _rows(scan: ScanSpace, device: DeviceInfo) -> Iterator[ScanMapping]:
@@ -296,7 +291,6 @@ def scan_work_of(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Work:
         iterations=steps,
         warps=ceil_div(m.threads, WARP),
         moved=moved,
-        cached=0.0,
         instructions=instructions,
         lines=m.batch * scan.arguments * max(1.0, WARP / (m.along if scan.inner else m.across)) * LOOKUP,
         latency=latency,
@@ -306,11 +300,7 @@ def scan_work_of(scan: ScanSpace, m: ScanMapping, device: DeviceInfo) -> Work:
     )
 
 
-def _times(scan: ScanSpace, device: DeviceInfo) -> Iterator[Timed[ScanMapping]]:
-    return ((total_time(scan_work_of(scan, m, device), device), m) for m in scan_mappings(scan, device))
-
-
-def _preference(scan: ScanSpace, timed: Timed[ScanMapping]) -> tuple[object, ...]:
+def _preference(scan: ScanSpace, timed: Timed[ScanMapping], _: DeviceInfo) -> tuple[object, ...]:
     """Fewest blocks that share a scan; of columns one that loads ahead, since the compiler does not have many tested loads on
     their way at once; whose threads all have work, with the longest runs of memory."""
     m = timed[1]
@@ -320,27 +310,6 @@ def _preference(scan: ScanSpace, timed: Timed[ScanMapping]) -> tuple[object, ...
     return m.sharing, m.prefetch is scan.inner, idle, -run, -m.threads, -m.batch, m
 
 
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def best_scan(scan: ScanSpace, device: DeviceInfo) -> Timed[ScanMapping]:
-    """The mapping to propose."""
-    best = preferred(_times(scan, device), partial(_preference, scan), device)
-    assert best is not None
-    return best
-
-
-def ranked_scans(scan: ScanSpace, device: DeviceInfo) -> tuple[Timed[ScanMapping], ...]:
-    """All mappings, first the one to propose."""
-    return ranked(_times(scan, device), partial(_preference, scan), device)
-
-
-def scan_reasons(scan: ScanSpace, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed."""
-    yield f"{scan.kept} scans of {scan.length} elements, in accesses of {scan.vector}"
-    found = ranked_scans(scan, device)
-    yield from explained(found, partial(_words, scan), lambda m: scan_work_of(scan, m, device), device)
-
-
 def _words(scan: ScanSpace, m: ScanMapping) -> str:
     """A mapping in words."""
     what = "row" if scan.inner else "column"
@@ -348,3 +317,12 @@ def _words(scan: ScanSpace, m: ScanMapping) -> str:
     words += [f"a cluster of {m.sharing} blocks"] if m.sharing > 1 else []
     words += ["loads ahead"] if m.prefetch else []
     return ", ".join(words)
+
+
+SCANS = MappingSearch(
+    mappings=scan_mappings,
+    work_of=scan_work_of,
+    preference=_preference,
+    heading=lambda s: (f"{s.kept} scans of {s.length} elements, in accesses of {s.vector}",),
+    words=_words,
+)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, SECTOR_BYTES, WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
 from fuser.schedule.cost.code_costs import BLOCK_EXCHANGE, DEPENDENT, LOADED, LOOKUP
-from fuser.schedule.cost.estimate import Work, total_time
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, Timed, explained, preferred, ranked
-from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed
+from fuser.schedule.cost.occupancy import fitting_blocks
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.cost.pointwise_work import (
     ACCESS,
@@ -118,10 +116,8 @@ def transpose_resident_blocks(work: TransposeProblem, m: TransposeMapping, devic
     """Blocks that an SM holds; 0 where threads would not have their registers."""
     loaded = sum(s.itemsize for s in (*work.staged, *work.others) if not s.is_stored) * m.elements / m.threads
     registers = OWN_REGISTERS + math.ceil(HELD * loaded / REGISTER_BYTES)
-    if allocated_registers(registers) > max_registers(m.threads, device):
-        return 0
     reserved = device.shared_per_sm - device.shared_per_block_optin
-    return resident_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
+    return fitting_blocks(m.threads, registers, device, shared_bytes(work, m) + reserved)
 
 
 def _shared_cycles(s: AccessPattern, m: TransposeMapping) -> float:
@@ -137,7 +133,7 @@ def _shared_cycles(s: AccessPattern, m: TransposeMapping) -> float:
     return 1.0 / vector + max(1.0, m.lanes[1 - row] / apart)
 
 
-def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int, device: DeviceInfo) -> Work:
+def transpose_work_of(work: TransposeProblem, m: TransposeMapping, device: DeviceInfo) -> Work:
     """What a mapping asks of the machine."""
     each = m.elements / m.threads
     instructions, lines, loaded, fetched, moved = THREAD, 0.0, 0.0, 0.0, 0.0
@@ -174,9 +170,7 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int
     waited = max((s.chain for s in (*work.staged, *work.others) if not s.is_stored), default=0) * latencies.dram_ns
     return Work(
         blocks=blocks,
-        resident=resident,
-        cluster=1,
-        iterations=1,
+        resident=transpose_resident_blocks(work, m, device),
         warps=ceil_div(m.threads, WARP),
         moved=share,
         cached=max(0.0, fetched - share / 2),
@@ -188,38 +182,23 @@ def transpose_work_of(work: TransposeProblem, m: TransposeMapping, resident: int
     )
 
 
-def _times(work: TransposeProblem, device: DeviceInfo) -> Iterator[Timed[TransposeMapping]]:
-    return ((total_time(_work_of(work, m, device), device), m) for m in transpose_mappings(work, device))
-
-
-def _preference(timed: Timed[TransposeMapping]) -> tuple[object, ...]:
+def _preference(_: TransposeProblem, timed: Timed[TransposeMapping], __: DeviceInfo) -> tuple[object, ...]:
     time, m = timed
     return -m.vectors[N], abs(m.threads - COPY_BLOCK), time, m
 
 
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def best_transpose(work: TransposeProblem, device: DeviceInfo) -> Timed[TransposeMapping] | None:
-    """The mapping to propose; None: no tile fits."""
-    return preferred(_times(work, device), _preference, device)
+def _words(work: TransposeProblem, m: TransposeMapping) -> str:
+    """A mapping in words."""
+    return (
+        f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
+        f"{shared_bytes(work, m)} bytes of shared memory"
+    )
 
 
-def ranked_transposes(work: TransposeProblem, device: DeviceInfo) -> tuple[Timed[TransposeMapping], ...]:
-    """All mappings, first the one to propose."""
-    return ranked(_times(work, device), _preference, device)
-
-
-def _work_of(work: TransposeProblem, m: TransposeMapping, device: DeviceInfo) -> Work:
-    return transpose_work_of(work, m, transpose_resident_blocks(work, m, device), device)
-
-
-def transpose_reasons(work: TransposeProblem, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed."""
-
-    def words(m: TransposeMapping) -> str:
-        return (
-            f"tiles of {m.tile[M]} x {m.tile[N]} by {m.threads} threads, {m.vectors[M]} and {m.vectors[N]} elements an access, "
-            f"{shared_bytes(work, m)} bytes of shared memory"
-        )
-
-    return explained(ranked_transposes(work, device), words, lambda m: _work_of(work, m, device), device)
+TRANSPOSES = MappingSearch(
+    mappings=transpose_mappings,
+    work_of=transpose_work_of,
+    preference=_preference,
+    heading=lambda _: (),
+    words=_words,
+)

@@ -14,7 +14,7 @@ move as many, as of runs that fill bursts, it stays one kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
@@ -37,14 +37,14 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
 from fuser.schedule.analysis.alignment import ACCESS
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
+from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.mapping_search import MAX_REMEMBERED
-from fuser.schedule.cost.reduction_mappings import best_reduction
+from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, best_mapping
+from fuser.schedule.cost.reduction_mappings import REDUCTIONS
 from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.row_mappings import RowMapping, row_mapping_of, row_work_of
 from fuser.schedule.cost.row_space import RowSpace, row_space
@@ -132,7 +132,7 @@ def compare_times(
     device: DeviceInfo,
 ) -> TwoKernelTimes | None:
     """What should be chosen by; None if two steps would move as much."""
-    levels = len(set(data_pass_indices(empty_schedule(segment)).values()))
+    levels = sink_pass_count(empty_schedule(segment))
     # `reduction` reads the rows once for each data pass.
     passes = levels if isinstance(params, ReductionParams) else 1
     if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
@@ -143,7 +143,7 @@ def compare_times(
     else:
         rows = find_rows(segment, inputs)
         assert not isinstance(rows, Refused)
-        row = row_space(segment, rows)
+        row = row_space(segment, rows, device)
         one = _kept_rows_time(row, row_mapping_of(row, params, device), parts.spread, device)
     is_written = parts.written > 0
     kernels = 2 * (levels - is_written) + is_written
@@ -179,26 +179,26 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
     widest = 1
     moved = 0.0
 
-    def moved_by(count: int, itemsize: int, along: Iterable[Group]) -> float:
+    def moved_by(itemsize: int, along: Sequence[Group]) -> tuple[int, float]:
+        """Bytes of what lies along some groups, the fastest first, and of the bursts that these are in."""
         run = math.prod(size[g] for g in takewhile(fast.__contains__, along)) * itemsize
         runs.append(run)
-        return count * itemsize * (burst_overhead(run) if run > itemsize else 1.0)
+        own = math.prod(size.get(g, 1) for g in along) * itemsize
+        return own, own * (burst_overhead(run) if run > itemsize else 1.0)
 
     for r in input_reads(segment):
         if not r.tensor.is_cpu and space.has_reduced_and_kept_dims(r.dims):
             described = inputs.tensors[r.tensor.name]
             order = sorted(range(len(r.dims)), key=lambda d: described.strides[d])
-            found = [d for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
-            count = math.prod(size.get(graph.group(d), 1) for d in found)
-            read += count * r.tensor.dtype.itemsize
+            found = [graph.group(d) for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
+            own, of_bursts = moved_by(r.tensor.dtype.itemsize, found)
             widest = max(widest, r.tensor.dtype.itemsize)
-            moved += moved_by(count, r.tensor.dtype.itemsize, map(graph.group, found))
+            read, moved = read + own, moved + of_bursts
     for t in segment.output_tensors:
         if t not in segment.input_tensors and space.has_reduced_and_kept_dims(t.visible):
-            found = [d for k in reversed(memory_order(t.stride_order)) if not (d := t.visible[k]).is_broadcast]
-            count = math.prod(size.get(graph.group(d), 1) for d in found)
-            written += count * t.dtype.itemsize
-            moved += moved_by(count, t.dtype.itemsize, map(graph.group, found))
+            dims = (t.visible[k] for k in reversed(memory_order(t.stride_order)))
+            own, of_bursts = moved_by(t.dtype.itemsize, [graph.group(d) for d in dims if not d.is_broadcast])
+            written, moved = written + own, moved + of_bursts
     if not read:
         return None
     columns = math.prod(n for g, n in size.items() if g not in reduced or g in fast)
@@ -236,4 +236,6 @@ def _columns_time(parts: StridedRows, device: DeviceInfo) -> float:
         bytes_per_step=parts.vector * size,
         statistics=True,
     )
-    return best_reduction(columns, device)[0] - device.launch
+    best = best_mapping(REDUCTIONS, columns, device)
+    assert best is not None
+    return best[0] - device.launch

@@ -11,7 +11,7 @@ loop over all of them (a grid-stride loop), which bounds the number of partial r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -33,8 +33,8 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_conflict, dim_groups, find_uncovered_tensor, resolving_graph
-from fuser.schedule.cost.outer_persistent_mappings import ColumnMapping
+from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space, resolving_graph
+from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
     InnerPersistentParams,
@@ -44,13 +44,16 @@ from fuser.schedule.params import (
     ReductionParams,
 )
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.schedulers.inner_persistent_loops import schedule_rows
-from fuser.schedule.schedulers.outer_persistent import propose_columns, propose_in_registers, schedule_in_registers
-from fuser.schedule.schedulers.reduction import ReductionScheduler
-from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.tuning_candidates import with_neighbours
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler, schedule_rows
+from fuser.schedule.schedulers.outer_persistent import (
+    PlacedColumns,
+    propose_columns,
+    propose_in_registers,
+    schedule_in_registers,
+)
+from fuser.schedule.schedulers.reduction import ReductionScheduler, schedule_reduction
+from fuser.schedule.transforms.loops import require_extents
 
 MAX_BLOCKS = 8192
 """Blocks whose results the last one combines: 32 for each of 256 threads, half of which are loaded at once."""
@@ -64,14 +67,13 @@ LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
 
-class ChainedReductionScheduler:
+class ChainedReductionScheduler(Scheduler):
     """Accepts reductions of rows, and of what those leave over all rows; proposes where blocks have rows of their own."""
 
     type = SchedulerType.chained_reduction
     params: ParamsClass = ChainedParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         if len(reductions_of(segment)) < 2:
             return Refused("no reduction is chained to others")
         graph = resolving_graph(segment)
@@ -95,17 +97,13 @@ class ChainedReductionScheduler:
         apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
-        missing = find_uncovered_tensor(graph, reference, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-        tangled = dim_conflict(segment, graph)
-        if tangled is not None:
-            return Refused(tangled)
+        refused = refusal_of_space(segment, graph, reference)
+        if refused is not None:
+            return refused
         _has_persistent_rows(segment)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         space = reduced_space(segment, inputs)
         rows = _row_reduction_params(_row_segment(segment), inputs, device, is_kept=_has_persistent_rows(segment))
         if isinstance(rows, (Refused, ChainedParams)):
@@ -136,12 +134,7 @@ class ChainedReductionScheduler:
         words = f"{reason}: the last one joins what all of them have"
         return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
-
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ChainedParams)
         match params.rows:
             case InnerPersistentParams():
@@ -150,21 +143,21 @@ class ChainedReductionScheduler:
                 builder = schedule_in_registers(segment, params.rows, params.blocks)
             case ReductionParams():
                 builder = schedule_reduction(segment, params.rows, params.blocks)
-        for tensor, dim, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
+        require_extents(builder, params.extent_ranges)
         return builder
 
 
 def _with_persistent_columns(
-    columns: OuterPersistentParams, mapping: ColumnMapping, device: DeviceInfo
+    columns: OuterPersistentParams, placed: PlacedColumns, device: DeviceInfo
 ) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
     """
-    trips = -(-mapping.blocks // (device.sm_count * mapping.resident))
-    blocks = -(-mapping.blocks // trips) if trips > 1 else 0
-    words = f"{blocks or mapping.blocks} blocks of {trips} iterations: the last one combines the results of all"
+    count = column_blocks(placed.space, placed.mapping)
+    trips = -(-count // (device.sm_count * placed.mapping.resident))
+    blocks = -(-count // trips) if trips > 1 else 0
+    words = f"{blocks or count} blocks of {trips} iterations: the last one combines the results of all"
     return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
 
 
@@ -174,7 +167,7 @@ def _row_reduction_params(
     """Loops for the row reductions alone, as the first scheduler makes them that takes them; all parameters of columns that
     blocks hold in registers."""
     if is_kept:
-        found = InnerPersistentScheduler().propose_without_block_groups(head, inputs, device)
+        found = InnerPersistentScheduler().propose(head, inputs, device, may_use_block_groups=False)
         if isinstance(found, InnerPersistentParams):
             return found
     loops = ReductionScheduler().propose_block_reduction(head, inputs, device)
@@ -196,16 +189,8 @@ def _row_count_ranges(
     if len(unknown) != 1:
         return ()
     others = math.prod(g.extent.value for g in kept if g.extent.is_const)
-    place = next(
-        (
-            (t.name, i)
-            for t in segment.input_tensors
-            for i, d in enumerate(t.visible)
-            if graph.group(d) is unknown[0] and not d.is_broadcast and not t.is_cpu
-        ),
-        None,
-    )
-    return () if place is None else ((*place, 1, most // others),)
+    places = input_dims(segment, graph).get(unknown[0], ())
+    return tuple((name, i, 1, most // others) for name, i, _ in places[:1])
 
 
 @memoized

@@ -7,28 +7,24 @@ It is slow, and is tried only after all other schedulers have refused or failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ExprEvalParams, Params, ParamsClass
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.tuning_candidates import with_neighbours
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 
 BLOCK = 128
 """Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""
 
 
-class FallbackScheduler:
+class FallbackScheduler(Scheduler):
     """Accepts a single expr."""
 
     type = SchedulerType.expr_eval
     params: ParamsClass = ExprEvalParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         if len(segment.tensor_exprs) != 1:
             return Refused(f"it takes one expr, and here are {len(segment.tensor_exprs)}")
         if isinstance(segment.tensor_exprs[0], Reshape):
@@ -38,15 +34,9 @@ class FallbackScheduler:
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return ExprEvalParams()
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
-
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         (expr,) = segment.tensor_exprs
         builder = ScheduleBuilder(segment)
         # Several results of one expr have the same dims and share its loops.

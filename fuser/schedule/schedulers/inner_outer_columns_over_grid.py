@@ -20,8 +20,7 @@ from fuser.ir.ops.enums import CacheOp, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
-from fuser.schedule.transforms.shared_rows import vectorize_rows
-from fuser.schedule.transforms.vectorize import vectorize
+from fuser.schedule.transforms.loops import require_extents, set_loop_types
 
 MAX_ROWS_IN_REGISTERS = 4
 """Most rows of a thread at once whose per-row values stay in registers if the rows are in shared memory."""
@@ -42,57 +41,42 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
         self.blocks, self.sharing = (over.rows, over.columns) if isinstance(over, OverCluster) else (1, over.blocks)
         self.again: set[str] = set()
         b = self.builder
-        for tensor, dim, low, high in p.extent_ranges:
-            b.require_extent_range(tensor, dim, low, high)
+        require_extents(b, p.extent_ranges)
         b.require_blocks_per_sm(1)
         late, copies, _ = self.place_values(p.in_shared)
         if p.in_shared and p.rows > MAX_ROWS_IN_REGISTERS:
             self._reload_per_use(copies, late)
         if isinstance(p.distribution, ColumnsOverGrid):
             self._evict_last(copies)
-        row, column = self.reductions()
-        reference = row[0]
-        for name in (reference, *column):
-            self.order_dims(name)
+        reference, _ = self.ordered_reductions()
         types = self._split_loops(reference)
         b.transform_like(reference)
-        for position, parallel_type in types.items():
-            b.parallelize(reference, position, parallel_type)
-        b.parallelize_like(reference)
+        set_loop_types(b, reference, types.items())
         if isinstance(p.distribution, OverCluster):
             b.set_cluster(ParallelType.grid_x, self.sharing * self.blocks)
-        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
-        if p.vector > 1:
-            vectorize_rows(b, self.placed.values())
+        self.vectorize_accesses(copies, p)
         loaded = self.persistent_copies({n: c for n, c in copies.items() if n not in self.again}) - late
         within = 1 + (self.blocks > 1) + (p.rows_per_block > 1)
         b.inline_most(
             [t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._row_scalars(within)
         )
-        rows = self.row_copies(loaded)
-        if rows:
-            b.inline_at(reference, within, selected=rows)
-        self.prefetch(rows, p.prefetch)
+        self.load_rows(reference, within, loaded, p.prefetch)
         return b
 
     def _evict_last(self, copies: dict[str, str]) -> None:
         """Rows that are read into registers leave the second-level cache last, as in `evict_last`."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         for name in sorted(b.input_names & copies.keys() - self.placed.keys()):
-            own = {graph.group(d) for d in b.state(name).tensor.visible if not d.is_broadcast}
+            own = self.own_groups(name)
             if own & along and own - along:
                 b.set_cache_op(copies[name], CacheOp.evict_last)
 
     def _reload_per_use(self, copies: dict[str, str], late: set[str]) -> None:
         """What each row has one of is read again by each use: it would take registers for all rows."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         for name in sorted(b.input_names & copies.keys()):
             copy = copies[name]
-            own = {graph.group(d) for d in b.state(copy).tensor.visible if not d.is_broadcast}
+            own = self.own_groups(copy)
             if copy in late or not own or own & along:
                 continue
             self.again.add(name)
@@ -129,13 +113,11 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
 
     def _row_scalars(self, within: int) -> list[tuple[str, int]]:
         """What each row has one of is computed outside of the loops along it."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
+        b, along = self.builder, self.along_groups()
         places: list[tuple[str, int]] = []
         for expr in b.exprs:
             target = tensor_outputs(expr)[0]
-            own = {graph.group(d) for d in target.visible if not d.is_broadcast}
+            own = self.own_groups(target.name)
             if isinstance(expr, Pointwise) and own and not own & along:
                 places.append((target.name, min(within, len(b.state(target.name).loop))))
         return places

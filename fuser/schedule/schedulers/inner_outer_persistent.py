@@ -13,7 +13,7 @@ other ways (`inner_outer_columns_over_grid`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -31,11 +31,12 @@ from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER, SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, kept_sizes, sum_registers
 from fuser.schedule.cost.inner_outer_work import (
+    INNER_OUTER,
     inner_outer_reasons,
     max_relevant_row_count,
-    nth_ranked_mapping,
     two_kernels_time,
 )
+from fuser.schedule.cost.mapping_search import nth_mapping
 from fuser.schedule.params import (
     ColumnsOverGrid,
     InnerOuterParams,
@@ -45,20 +46,18 @@ from fuser.schedule.params import (
     RowsOverGrid,
 )
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.inner_outer_columns_over_grid import ColumnsOverGridSchedule
 from fuser.schedule.schedulers.inner_outer_rows_over_grid import RowsOverGridSchedule
-from fuser.schedule.tuning_candidates import with_difference_reasons
 
 
-class InnerOuterPersistentScheduler:
+class InnerOuterPersistentScheduler(Scheduler):
     """Accepts segments that reduce some dims of an iteration space and, apart from that, all its others."""
 
     type = SchedulerType.inner_outer_persistent
     params: ParamsClass = InnerOuterParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
         if scanned is not None:
             return Refused(f"{scanned.input.name} is scanned")
@@ -79,15 +78,14 @@ class InnerOuterPersistentScheduler:
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return next(_proposals(segment, inputs, device))
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_difference_reasons(p for p in _proposals(segment, inputs, device) if not isinstance(p, Refused))
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        return _proposals(segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
         schedule = RowsOverGridSchedule if isinstance(params.distribution, RowsOverGrid) else ColumnsOverGridSchedule
         return schedule(segment, params.order, params.reference).schedule(params)
@@ -104,32 +102,30 @@ def _proposals(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> It
     if can_split_rows_and_columns(segment) and device.launches_early:
         two_kernels_us = two_kernels_time(space, device)
     for rank in count():
-        ranked = nth_ranked_mapping(space, rank, device)
+        ranked = nth_mapping(INNER_OUTER, space, rank, device)
         if ranked is None:
             break
         time, m = ranked
         if tie_threshold(two_kernels_us, device) < time:
             yield Refused(f"two kernels should take {two_kernels_us:.1f} us, one {time:.1f}")
             return
-        params = params_of(found, m, inputs, device)
+        params = params_of(found, m, device)
         if not isinstance(params, Refused):
             yield params
     yield Refused(f"a row of {space.length} elements does not fit on chip")
 
 
-def params_of(
-    found: SizedInnerOuter, m: InnerOuterMapping, inputs: SegmentInputs, device: DeviceInfo
-) -> InnerOuterParams | Refused:
+def params_of(found: SizedInnerOuter, m: InnerOuterMapping, device: DeviceInfo) -> InnerOuterParams | Refused:
     """The parameters of a mapping; refused where the extents of a row cannot be bounded."""
     space, elements = found.space, m.threads * m.vector
     across = m.threads
     if m.exchange == SUMS:
         # Rows need all accesses: then only the last one has a test.
-        bounds = found.bounds(inputs, elements * m.batch, least=elements * (m.batch - 1) + 1)
+        bounds = found.bounds(elements * m.batch, least=elements * (m.batch - 1) + 1)
         across = columns_of_block(space.length, m)
     else:
         bounds = found.bounds(
-            inputs, elements * m.batch * m.sharing, 0 if m.rows_per_iteration < space.rows else m.rows_per_iteration
+            elements * m.batch * m.sharing, 0 if m.rows_per_iteration < space.rows else m.rows_per_iteration
         )
     if isinstance(bounds, Refused):
         return bounds
@@ -141,7 +137,7 @@ def params_of(
         else ColumnsOverGrid(m.sharing)
     )
     return InnerOuterParams(
-        found.order,
+        found.rows.order,
         found.inner_outer.reference.name,
         distribution,
         across,

@@ -18,8 +18,7 @@ from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
-from fuser.schedule.transforms.shared_rows import vectorize_rows
-from fuser.schedule.transforms.vectorize import vectorize
+from fuser.schedule.transforms.loops import merge_axes, require_extents, set_loop_types
 
 MAX_PARTIAL_SUM_UNROLL = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else takes registers then."""
@@ -40,14 +39,10 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         # Where the loops over rows begin and end in the reference.
         self.trips = 1 + (p.rows_per_block > 1)
         self.within = self.trips + 1 + (p.rows > 1)
-        for tensor, dim, low, high in p.extent_ranges:
-            b.require_extent_range(tensor, dim, low, high)
+        require_extents(b, p.extent_ranges)
         b.require_blocks_per_sm(p.distribution.per_sm)
         late, copies, _ = self.place_values(p.in_shared)
-        row, column = self.reductions()
-        reference = row[0]
-        for name in (reference, *column):
-            self.order_dims(name)
+        reference, column = self.ordered_reductions()
         self._split_rows(reference)
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._partial_sums(name)]
@@ -61,22 +56,15 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
         if p.rows_per_block > 1:
             types[1] = ParallelType.block_z
-        for position, parallel_type in types.items():
-            b.parallelize(reference, position, parallel_type)
-        b.parallelize_like(reference, -1, others)
+        set_loop_types(b, reference, types.items(), others)
         left = {self._store_partial_sums(part) for part in parts}
         partial_loop = self._combine_partial_sums(column, sorted(((after | siblings) - b.input_names) | got))
-        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
-        if p.vector > 1:
-            vectorize_rows(b, self.placed.values())
+        self.vectorize_accesses(copies, p)
         loaded = self.persistent_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, partial_loop, True, sorted(got))
-        rows = self.row_copies(loaded)
-        if rows:
-            b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
-        self.prefetch(rows, p.prefetch)
+        self.load_rows(reference, self.within - (p.rows > 1), loaded, p.prefetch)
         return b
 
     def _split_rows(self, name: str) -> None:
@@ -121,8 +109,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         # G, I, dims of one element
         count = len(self.along)
         b.reorder(name, {0: count})
-        for _ in range(count - 1):
-            b.merge(name, 0, 1)
+        merge_axes(b, name, 0, count)
         b.split(name, 0, p.across)
         b.split(name, 0, self.blocks)  # I/(tx*G), G, tx, the parts of G blocks
         b.split(name, 3, p.along)
@@ -135,9 +122,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         if p.rows_per_block > 1:
             types[5] = ParallelType.block_z
         types[5 + (p.rows_per_block > 1)] = ParallelType.block_y
-        for position, parallel_type in types.items():
-            b.parallelize(name, position, parallel_type)
-        b.parallelize_like(name, -1, rest)
+        set_loop_types(b, name, types.items(), rest)
         return 4
 
 

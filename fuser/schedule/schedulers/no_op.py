@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Tensor
 from fuser.ir.fusion.views import view_chain
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import NoOpParams, Params, ParamsClass
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.tuning_candidates import with_neighbours
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 
 
 def view_source(fusion: Fusion, tensor: Tensor) -> Tensor | None:
@@ -20,14 +17,13 @@ def view_source(fusion: Fusion, tensor: Tensor) -> Tensor | None:
     return None if found is None or found[0].is_cpu else found[0]
 
 
-class NoOpScheduler:
+class NoOpScheduler(Scheduler):
     """Accepts fusions that launch nothing."""
 
     type = SchedulerType.no_op
     params: ParamsClass = NoOpParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         for output in segment.outputs:
             if output.alias_of is not None:
                 return Refused(f"{output.tensor.name} is written into the input {output.alias_of.name}")
@@ -36,13 +32,7 @@ class NoOpScheduler:
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return NoOpParams()
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
-
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         return ScheduleBuilder(segment)

@@ -15,7 +15,7 @@ are kept in shared memory, as many as fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -23,26 +23,26 @@ from fuser.ir.fusion.fusion import Fusion, Pointwise, Tensor, Welford, tensor_ou
 from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
+from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule, sink_pass_count
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
+from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.outer_persistent_mappings import (
+    COLUMNS,
     ColumnMapping,
     ColumnSpace,
-    choose_column_mapping,
     over_grid_time,
 )
 from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
 from fuser.schedule.cost.scratch_budget import partial_result_bytes, scratch_bytes, threads_with_partials
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
-from fuser.schedule.schedulers.reduction import ReductionScheduler
-from fuser.schedule.schedulers.reduction_loops import schedule_reduction
-from fuser.schedule.tuning_candidates import with_neighbours
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.schedulers.reduction import ReductionScheduler, schedule_reduction
+from fuser.schedule.transforms.loops import require_extents
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -94,23 +94,30 @@ class GridOuterShape:
     kept: int = 0
 
 
-class OuterPersistentScheduler:
+@record
+class PlacedColumns:
+    """Columns that blocks hold: their mapping, and the microseconds that all of them should take."""
+
+    space: ColumnSpace
+    mapping: ColumnMapping
+    time_us: float
+
+
+class OuterPersistentScheduler(Scheduler):
     """Accepts what the reduction scheduler does, with several data passes; proposes where the fastest dim is kept."""
 
     type = SchedulerType.outer_persistent
     params: ParamsClass = OuterPersistentParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(data_pass_indices(empty_schedule(segment)).values())) < 2:
+        if sink_pass_count(empty_schedule(segment)) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         loops = ReductionScheduler().propose(segment, inputs, device)
         if isinstance(loops, Refused):
             return loops
@@ -120,12 +127,7 @@ class OuterPersistentScheduler:
         found = propose_columns(segment, loops, inputs, device)
         return found[0] if isinstance(found, tuple) else found
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
-
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
         if params.reduction.grid_reduce == 1 or params.reduction.cluster:
             return schedule_in_registers(segment, params)
@@ -138,7 +140,7 @@ class OuterPersistentScheduler:
         with_rows = {
             t.name
             for t in (*segment.input_tensors, *segment.output_tensors)
-            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+            if not reduced.isdisjoint(graph.concrete_groups(t.visible))
         }
         for t in segment.output_tensors:
             # Every other pass runs the other way.
@@ -203,15 +205,15 @@ def propose_grid_persistent(
 
 def propose_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
-) -> tuple[OuterPersistentParams, ColumnMapping] | OuterPersistentParams | Refused:
+) -> tuple[OuterPersistentParams, PlacedColumns] | OuterPersistentParams | Refused:
     """Parameters for blocks that hold all rows of their columns, with their mapping, or for blocks that share them: whichever
     should be faster. `loops`, `ending`: see `propose_in_registers`."""
     shared = propose_grid_persistent(segment, loops, inputs, device)
     held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
-    _, mapping = held
-    return shared if over_grid_time(mapping.space, shared.reduction.grid_reduce, device) < mapping.time_us else held
+    _, found = held
+    return shared if over_grid_time(found.space, shared.reduction.grid_reduce, device) < found.time_us else held
 
 
 def propose_in_registers(
@@ -222,21 +224,23 @@ def propose_in_registers(
     *,
     ending: float = 0.0,
     may_share: bool = False,
-) -> tuple[OuterPersistentParams, ColumnMapping] | Refused:
+) -> tuple[OuterPersistentParams, PlacedColumns] | Refused:
     """Parameters for blocks that hold all rows of their columns, and how they came about.
 
     loops      of the same reduction in passes: which accesses may be wide
     ending     see `ColumnSpace`
     may_share  whether they may be the blocks of a cluster
     """
-    space = _column_space(segment, loops, inputs, ending)
+    space = _column_space(segment, loops, inputs, device)
     if isinstance(space, Refused):
         return space
-    rows, columns, reduced = space.rows, space.columns, reduced_space(segment, inputs)
-    m = choose_column_mapping(space, max_unrolled_elements(segment, device), device, may_share=may_share)
-    if m is None:
+    space = replace(space, may_share=may_share, ending=ending)
+    rows, columns = space.rows, space.columns
+    best = best_mapping(COLUMNS, space, device)
+    if best is None:
         return Refused(f"no block holds {rows} rows of its columns")
-    bounds = row_extent_ranges(segment, reduced.graph, reduced.reduced, inputs, rows, loops.order, reduced.groups)
+    time_us, m = best
+    bounds = row_extent_ranges(reduced_space(segment, inputs), rows)
     if isinstance(bounds, Refused):
         return bounds
     made = replace(
@@ -248,21 +252,20 @@ def propose_in_registers(
         vector=m.vector,
         vectorized=loops.vectorized if m.vector > 1 else (),
         cluster=m.sharing > 1,
-        streaming=False,
         reasons=(),
     )
     reasons = (
         f"{rows} rows of {columns} columns: {m.across} accesses of {m.vector} side by side, "
         f"{m.along} threads of {m.sharing} blocks share a column, each holds {m.batch} rows",
-        f"about {m.registers} registers a thread, {m.resident} blocks an SM, {m.time_us:.1f} us",
+        f"about {m.registers} registers a thread, {m.resident} blocks an SM, {time_us:.1f} us",
     )
-    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), m
+    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), PlacedColumns(space, m, time_us)
 
 
 def _column_space(
-    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, ending: float
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo
 ) -> ColumnSpace | Refused:
-    """What a block would hold. `loops`, `ending`: see `propose_in_registers`."""
+    """What a block would hold. `loops`: see `propose_in_registers`."""
     space = reduced_space(segment, inputs)
     if space.length < 1 or space.kept < 1:
         return Refused("there is no element")
@@ -284,15 +287,14 @@ def _column_space(
         data_pass_count(segment) - 1,
         element_instructions(segment),
         row_instructions(segment),
-        ending,
+        max_unrolled_elements(segment, device),
     )
 
 
 def schedule_in_registers(segment: Fusion, params: OuterPersistentParams, blocks: int = 0) -> ScheduleBuilder:
     """The schedule of columns that a block holds, also of chained reductions. `blocks`: see `split_grid_stride`."""
     builder = schedule_reduction(segment, params.reduction, blocks, in_registers=True)
-    for tensor, dim, low, high in params.extent_ranges:
-        builder.require_extent_range(tensor, dim, low, high)
+    require_extents(builder, params.extent_ranges)
     return builder
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, memory_order
@@ -14,22 +13,21 @@ from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, in
 from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.reference import (
     concrete_dims,
-    cross_thread_dim,
-    dim_conflict,
     dim_groups,
     dim_order,
-    find_output_missing_dim,
-    find_uncovered_tensor,
+    output_missing_dim,
+    refusal_of_space,
     resolving_graph,
 )
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_mappings import COPY_BLOCK
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, PointwiseParams
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import require_extents, set_loop_types, unswitch
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by, vectorize_tile
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 
 
 def reference_output(segment: Fusion) -> Tensor | None:
@@ -39,7 +37,7 @@ def reference_output(segment: Fusion) -> Tensor | None:
     return max(computed, key=lambda t: (concrete_dims(graph, t), len(t.logical)), default=None)
 
 
-class PointwiseScheduler:
+class PointwiseScheduler(Scheduler):
     """Accepts segments without reductions and scans whose largest output has every dim, and whose outputs all have its dims,
     or all but the one along which it has a few computed values side by side."""
 
@@ -47,7 +45,6 @@ class PointwiseScheduler:
     params: ParamsClass = PointwiseParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         reduced = next((e for e in segment.tensor_exprs if isinstance(e, Reducing)), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
@@ -57,23 +54,13 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")
-        missing = find_uncovered_tensor(resolving_graph(segment), reference, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
         graph = resolving_graph(segment)
         values = _dim_of_values(graph, reference)
-        needed = [g for g in dim_groups(graph, reference) if not g.is_broadcast and g is not values]
-        lacking = find_output_missing_dim(graph, segment, needed)
-        if lacking is not None:
-            return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
         groups = dim_groups(graph, reference)
-        tangled = dim_conflict(segment, graph) or cross_thread_dim(segment, graph, groups, resolved=True)
-        if tangled is not None:
-            return Refused(tangled)
-        return Accepted()
+        spread = [g for g in groups if not g.is_broadcast and g is not values]
+        return refusal_of_space(segment, graph, reference, spread, groups, resolved=True) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
-        """See Scheduler."""
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return PointwiseParams(order, (), 1, (), (COPY_BLOCK, 1), reasons=("one element",))
@@ -82,38 +69,32 @@ class PointwiseScheduler:
             tiled = _params_with_values(plain, order)
         return plain.params(order) if tiled is None else tiled
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        proposed = self.propose(segment, inputs, device)
-        yield proposed
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         groups, order, plain = plan_of(segment, inputs, device)
         if plain is None:
             return
+        assert isinstance(proposed, PointwiseParams)
         if not proposed.tile_dims and not proposed.whole_inputs:
-            for found in plain.ranked_params(order):
-                if found != proposed:
-                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
+            yield from plain.ranked_params(order)
         else:
             # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
             for vector in (proposed.vector // 2, proposed.vector * 2):
                 tiled = _params_with_inner_tile(plain, groups, order, vector) if vector else None
                 if tiled is not None:
-                    yield replace(tiled, reasons=(f"unlike the proposal: {difference(proposed, tiled)}",))
+                    yield tiled
         for found in neighbours(proposed, device):
             assert isinstance(found, PointwiseParams)
             if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.extent_multiples):
                 yield found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, PointwiseParams)
         reference = reference_output(segment)
         assert reference is not None
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
-        for tensor, dim, divisor in params.extent_multiples:
-            builder.require_extent_divisible(tensor, dim, divisor)
+        require_extents(builder, params.extent_ranges, params.extent_multiples)
         copies = cache_arguments(builder, params.whole_inputs)
         name = reference.name
         types: list[ParallelType] = []
@@ -125,18 +106,14 @@ class PointwiseScheduler:
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
             types = build_pointwise_loops(builder, name, params)
         builder.transform_like(name)
-        for position, parallel_type in enumerate(types):
-            builder.parallelize(name, position, parallel_type)
         if types:
-            builder.parallelize_like(name)
+            set_loop_types(builder, name, enumerate(types))
         if not isinstance(params.access, Aligned):
             # Only the vectors at the ends of a row test their elements.
-            builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, builder.innermost(name))
         elif params.unroll > 1 and params.vector == 1 and not params.sequential:
             # A test for each element would be a branch, behind which loads wait for one another.
-            builder.parallelize(name, len(types), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, len(types))
         if params.tile_dims or params.whole_inputs:
             first = builder.innermost(name) + 1 - (params.vector > 1) - (params.tile_dims > 0)
             vectorize_tile(builder, copies, params, first)
@@ -191,7 +168,7 @@ def _dim_of_values(graph: IterationGraph, reference: Tensor | None) -> Group | N
 
 def _needs_values(plain: PointwiseHeuristic) -> bool:
     """Whether an output lacks the dim of values, which a thread has to have whole."""
-    return find_output_missing_dim(plain.graph, plain.segment, list(plain.dims)) is not None
+    return output_missing_dim(plain.graph, plain.segment, list(plain.dims)) is not None
 
 
 def _params_with_values(plain: PointwiseHeuristic, order: tuple[int, ...]) -> PointwiseParams | None:
@@ -244,7 +221,7 @@ def _params_with_inner_tile(
         return found
     # There are elements that are read once, and tests that are none.
     gains = bool(cells.whole_inputs) or not choice.tested.isdisjoint(cells.inner)
-    return found if gains and plain.misaligned_accesses is None else None
+    return found if gains and not plain.misaligned_accesses else None
 
 
 def _single_elements(builder: ScheduleBuilder) -> list[str]:

@@ -14,39 +14,36 @@ occupy all SMs, the blocks of a cluster share them and exchange their totals in 
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.records import record
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     choose_vector,
     concrete_dims,
-    dim_conflict,
     dim_groups,
-    dim_order,
-    find_output_missing_dim,
-    find_uncovered_tensor,
+    refusal_of_space,
     resolving_graph,
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
+from fuser.schedule.cost.mapping_search import fastest_of
 from fuser.schedule.cost.reduction_space import round_to_significant_bits
-from fuser.schedule.cost.scan_mappings import ScanMapping, ScanSpace, best_scan, ranked_scans, scan_reasons
+from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
 _ACCESS_BYTES = 16
@@ -82,7 +79,7 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     others = {g for g in map(graph.group, scan.output.visible) if g is not scanned and not g.is_broadcast}
 
     def is_of_elements(t: Tensor) -> bool:
-        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        own = graph.concrete_groups(t.visible)
         return scanned in own and (not others or not own.isdisjoint(others))
 
     stage = {t: 0 for t in segment.input_tensors if is_of_elements(t)}
@@ -103,14 +100,13 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     return operations, max(live)
 
 
-class ScanScheduler:
+class ScanScheduler(Scheduler):
     """Accepts segments whose scans run along the same dim of one iteration space, the largest there is."""
 
     type = SchedulerType.scan
     params: ParamsClass = ScanParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         scans = scans_of(segment)
         if not scans:
             return Refused("nothing is scanned")
@@ -122,48 +118,33 @@ class ScanScheduler:
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
-        missing = find_uncovered_tensor(graph, reference.output, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that {reference.output.name} does not have")
         groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        lacking = find_output_missing_dim(graph, segment, groups)
-        if lacking is not None:
-            return Refused(f"the output {lacking.name} lacks a dimension of {reference.output.name}")
-        tangled = dim_conflict(segment, graph)
-        if tangled is not None:
-            return Refused(tangled)
-        return Accepted()
+        return refusal_of_space(segment, graph, reference.output, groups) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
-        return next(self.mappings(segment, inputs, device))
+        dims, ways = _sized_scan(segment, inputs, device)
+        found = fastest_of(SCANS, ways, device)
+        assert found is not None
+        best, way = found
+        return _params(dims, way, best, Reasons(lambda: SCANS.reasons(as_told(way[0]), device)))
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        return islice(self.mappings(segment, inputs, device), _MAX_CANDIDATES)
-
-    def mappings(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterator[ScanParams]:
-        """All params, first the one to propose, then the fastest."""
-        found = _sized_scan(segment, inputs, device)
-        _, best, way = min(((*best_scan(way[1], device), way) for way in found.candidates), key=operator.itemgetter(0))
-        reasons = Reasons(lambda: scan_reasons(as_told(way[1]), device))
-        yield _params(segment, inputs, found, way, best, reasons)
-        for _, m in ranked_scans(way[1], device)[1:]:
-            yield _params(segment, inputs, found, way, m, ())
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        dims, ways = _sized_scan(segment, inputs, device)
+        found = fastest_of(SCANS, ways, device)
+        assert found is not None
+        _, way = found
+        for _, m in SCANS.ranked(way[0], device)[1:_MAX_CANDIDATES]:
+            yield _params(dims, way, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ScanParams)
         scan = reference_scan(segment, resolving_graph(segment))
         builder = ScheduleBuilder(segment)
-        for tensor, at, low, high in params.extent_ranges:
-            builder.require_extent_range(tensor, at, low, high)
+        require_extents(builder, params.extent_ranges)
         copies = cache_arguments(builder)
-        name = scan.output.name
-        # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
-        definition = builder.definition(name)
-        if definition is not None and not isinstance(definition, Scan):
-            name = tensor_inputs(definition)[0].name
+        name = computed_source(builder, scan.output.name)
         outside, held = _transform(builder, name, scan.dim, params)
         vectorize(builder, copies, params.vectorized, params.access)
         # Loads stay in registers from there on: all of a step's are issued before the first is used. What is constant along the
@@ -182,27 +163,17 @@ class ScanScheduler:
         return builder
 
 
-@record(eq=False)
-class _SizedScan:
-    """A scan segment at given sizes: the order of its dims, the scanned dim and its extent, and possible vector accesses, each
-    with its space."""
-
-    order: tuple[int, ...]
-    groups: list[Group]
-    scanned: Group
-    length: int
-    candidates: list[tuple[RowAccesses, ScanSpace]]
+_Way = tuple[ScanSpace, RowAccesses]
+"""Vector accesses that a scan may have, with its space."""
 
 
-def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _SizedScan:
+def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> tuple[ReducedSpace, list[_Way]]:
+    """The dims of a segment at given sizes, of which one is scanned, and the accesses that it may have."""
     graph = resolving_graph(segment)
     reference = reference_scan(segment, graph)
-    order = dim_order(graph, segment, reference.output, inputs)
-    groups = dim_groups(graph, reference.output)
     scanned = graph.group(reference.axis)
-    length = inputs.evaluate(scanned.extent)
-    kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
-    fastest = groups[order[-1]]
+    dims = ReducedSpace(segment, inputs, reference.output, frozenset([scanned]))
+    fastest = dims.groups[dims.order[-1]]
     count = concrete_dims(graph, reference.output)
     arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
     full = [t for t in arguments if concrete_dims(graph, t) == count]
@@ -221,12 +192,12 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
     def work(way: RowAccesses) -> ScanSpace:
         is_cut = isinstance(way.access, Peeled)
         # The first part of a row that is cut where it is aligned may hold a single element of it.
-        spread = length + (way.vector - 1 if is_cut else 0)
+        spread = dims.length + (way.vector - 1 if is_cut else 0)
         sizes = [t.dtype.itemsize for t in full]
         return ScanSpace(
             inner=inner,
             length=spread if inner else round_to_significant_bits(spread, _DIGITS),
-            kept=round_to_significant_bits(kept, _DIGITS),
+            kept=round_to_significant_bits(dims.kept, _DIGITS),
             vector=way.vector,
             itemsize=_ACCESS_BYTES // limit,
             narrowest=min(sizes, default=_ACCESS_BYTES // limit),
@@ -238,35 +209,27 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> _
             operations=operations,
             most=max_unrolled_elements(segment, device),
             is_cut=is_cut,
-            is_divided=_has_both_sides(order, groups, scanned, inputs) if not inner else False,
-            is_apart=any(inputs.evaluate(fastest.extent) * size % SECTOR_BYTES for size in sizes),
+            is_divided=not inner and _has_both_sides(dims),
+            is_apart=any(dims.sizes[fastest] * size % SECTOR_BYTES for size in sizes),
         )
 
-    return _SizedScan(order, groups, scanned, length, [(way, work(way)) for way in candidates])
+    return dims, [(work(way), way) for way in candidates]
 
 
-def _has_both_sides(order: tuple[int, ...], groups: list[Group], scanned: Group, inputs: SegmentInputs) -> bool:
+def _has_both_sides(dims: ReducedSpace) -> bool:
     """Whether dims of more than one element are slower than the scanned one, and others faster."""
-    slower = order[: next(k for k, d in enumerate(order) if groups[d] is scanned)]
-    return any(inputs.evaluate(groups[d].extent) != 1 for d in slower)
+    order = (dims.groups[d] for d in dims.order)
+    return any(dims.sizes[g] != 1 for g in takewhile(lambda g: g not in dims.reduced, order))
 
 
-def _params(
-    segment: Fusion,
-    inputs: SegmentInputs,
-    found: _SizedScan,
-    way: tuple[RowAccesses, ScanSpace],
-    m: ScanMapping,
-    reasons: Sequence[str],
-) -> ScanParams:
-    accesses, work = way
+def _params(dims: ReducedSpace, way: _Way, m: ScanMapping, reasons: Sequence[str]) -> ScanParams:
+    work, accesses = way
     bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
-    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - found.length)
-    if work.inner and 1 < found.length <= capacity:
-        graph, scanned = resolving_graph(segment), frozenset([found.scanned])
-        bounds = row_extent_ranges(segment, graph, scanned, inputs, capacity, found.order, found.groups)
+    capacity = m.along * m.batch * m.sharing * m.vector - (work.length - dims.length)
+    if work.inner and 1 < dims.length <= capacity:
+        bounds = row_extent_ranges(dims, capacity)
     return ScanParams(
-        found.order,
+        dims.order,
         work.inner,
         m.along,
         m.across,
@@ -298,8 +261,7 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
     trivial = [d for d in params.order if d != dim and graph.group(loop[d]).is_broadcast]
     kept = [d for d in params.order if d != dim and d not in trivial]
     builder.reorder(name, {d: p for p, d in enumerate([*kept, dim, *trivial])})
-    for _ in range(len(kept) - 1):
-        builder.merge(name, 0, 1)
+    merge_axes(builder, name, 0, len(kept))
     at = 1 if kept else 0
     types: list[tuple[int, ParallelType]] = []
     if params.inner:
@@ -317,12 +279,6 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             # Steps that are inside the row test nothing.
             types.append((at + 1, ParallelType.unswitch))
         types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
-        if params.cluster > 1:
-            builder.split(name, at, params.cluster)
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
-            types = [(p if p <= at else p + 1, t) for p, t in types]
-            types.append((at + 1, ParallelType.grid_y))
-            at += 1
     else:
         if params.vector > 1:
             builder.split(name, 0, params.vector)
@@ -337,15 +293,13 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             types.append((at + 1, ParallelType.block_y))
         elif params.batch > 1:
             types.append((at + 1, ParallelType.unroll))
-        if params.cluster > 1:
-            builder.split(name, at, params.cluster)
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
-            types = [(p if p <= at else p + 1, t) for p, t in types]
-            types.append((at + 1, ParallelType.grid_y))
-            at += 1
-    outside = at if params.cluster == 1 else at - 1
+    outside = at
+    if params.cluster > 1:
+        builder.split(name, at, params.cluster)
+        builder.set_cluster(ParallelType.grid_y, params.cluster)
+        types = [(p if p <= at else p + 1, t) for p, t in types]
+        types.append((at + 1, ParallelType.grid_y))
+        at += 1
     builder.transform_like(name)
-    for position, parallel_type in types:
-        builder.parallelize(name, position, parallel_type)
-    builder.parallelize_like(name)
+    set_loop_types(builder, name, types)
     return outside, at + 1

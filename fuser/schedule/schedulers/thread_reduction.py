@@ -20,33 +20,38 @@ from the cache, the results determine the traffic, and the loops are in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.iteration_graph import Group
-from fuser.ir.ops.enums import ParallelType, SchedulerType
+from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import (
-    data_pass_indices,
     empty_schedule,
     recompute_cheap_values,
-    row_reductions,
+    sink_pass_count,
 )
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import concrete_dims
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
 from fuser.schedule.cost.pointwise_space import MIN_THREADS
 from fuser.schedule.params import Params, ParamsClass, ThreadReductionParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import (
+    computed_source,
+    reference_result,
+    require_extents,
+    set_loop_types,
+    unswitch,
+)
 from fuser.schedule.transforms.pointwise_loops import build_pointwise_loops, is_invariant_in_loop
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_tile
 from fuser.schedule.tuning_candidates import neighbours
@@ -55,61 +60,44 @@ MAX_LOADED_BYTES = 128
 """Most bytes of what a thread loads: half of the registers that it has where an SM holds a thousand threads."""
 
 
-class ThreadReductionScheduler:
+class ThreadReductionScheduler(Scheduler):
     """Accepts what the reduction scheduler does; proposes where a thread can hold all that its results are reduced from."""
 
     type = SchedulerType.thread_reduction
     params: ParamsClass = ThreadReductionParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         return accepts_reductions(segment)
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         return propose_by_thread(segment, inputs, device)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        proposed = propose_by_thread(segment, inputs, device)
-        if isinstance(proposed, Refused):
-            return
-        yield proposed
-        vector = proposed.loops.vector
-        for other in (vector // 2, vector * 2):
-            found = propose_by_thread(segment, inputs, device, other) if other else None
-            if isinstance(found, ThreadReductionParams):
-                yield replace(found, reasons=(f"unlike the proposal: {other} elements a thread",))
-        yield from neighbours(proposed, device)
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
+        if isinstance(proposed, ThreadReductionParams):
+            vector = proposed.loops.vector
+            for other in (vector // 2, vector * 2):
+                if other:
+                    yield propose_by_thread(segment, inputs, device, other)
+            yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, ThreadReductionParams)
         loops = params.loops
         builder = ScheduleBuilder(segment)
-        for tensor, dim, low, high in loops.extent_ranges:
-            builder.require_extent_range(tensor, dim, low, high)
-        for tensor, dim, divisor in loops.extent_multiples:
-            builder.require_extent_divisible(tensor, dim, divisor)
-        graph = builder.graph()
-        results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
-        name = max(results, key=lambda t: concrete_dims(graph, t)).name
+        require_extents(builder, loops.extent_ranges, loops.extent_multiples)
+        name = reference_result(builder)
         copies = cache_arguments(builder)
-        # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
-        definition = builder.definition(name)
-        if definition is not None and not isinstance(definition, Reducing):
-            name = tensor_inputs(definition)[0].name
+        name = computed_source(builder, name)
         recompute_cheap_values(builder)
         builder.reorder(name, {dim: position for position, dim in enumerate(loops.order)})
         types = build_pointwise_loops(builder, name, replace(loops, tile_dims=0))
         builder.transform_like(name)
-        for position, parallel_type in enumerate(types):
-            builder.parallelize(name, position, parallel_type)
-        builder.parallelize_like(name)
+        set_loop_types(builder, name, enumerate(types))
         if loops.unroll > 1:
             # A test for each row would be a branch, behind which loads wait for one another.
-            builder.parallelize(name, len(types), ParallelType.unswitch)
-            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+            unswitch(builder, name, len(types))
         first = len(types) + (loops.unroll > 1)
         vectorize_tile(builder, copies, loops, first)
         require_slices_in_bounds(builder)
@@ -148,7 +136,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
     reads = {r.name for r in input_reads(segment)}
     width = max((w for n, w in loops.vector_widths if n in reads), default=1)
     has_runs = any(n in reads and dict(loops.tile_vector_dims).get(n, 1) for n in loops.tile_contiguous)
-    has_data_passes = len(set(data_pass_indices(empty_schedule(segment)).values())) > 1
+    has_data_passes = sink_pass_count(empty_schedule(segment)) > 1
     has_gather = any(r.lookups for r in input_reads(segment))
     is_elsewhere = not _reads_runs(arguments, segment, space.reduced)
     return width > vector or (width == vector and (has_runs or has_data_passes or has_gather or is_elsewhere))
@@ -175,7 +163,8 @@ def propose_by_thread(
     if is_combined:
         largest = max((a for a in arguments if a.tensor in segment.output_tensors), key=lambda a: a.nbytes)
         kept.sort(key=lambda d: (sizes[groups[d]] == 1, largest.stride(groups[d])), reverse=True)
-    elif _is_inner_reduction(whole, reduced) and _reads_runs(arguments, segment, reduced):
+    elif reduced.issuperset(dropwhile(lambda g: g not in reduced, whole)) and _reads_runs(arguments, segment, reduced):
+        # All reduced dims are faster than all kept ones.
         return Refused("what is reduced is one run in memory")
     sized = SizedSegment(graph, segment, inputs)
     cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
@@ -217,8 +206,3 @@ def _reads_runs(arguments: Sequence[Argument], segment: Fusion, reduced: frozens
     """Whether an input has what is reduced where its dims say, which threads that share it read as vectors. Windows do not."""
     reads = [a for a in arguments if a.tensor in segment.input_tensors and any(map(a.stride, reduced))]
     return any(a.displaced is None for a in reads)
-
-
-def _is_inner_reduction(order: Sequence[Group], reduced: frozenset[Group]) -> bool:
-    """Whether all reduced dims are faster than all kept ones."""
-    return all(g in reduced for g in dropwhile(lambda g: g not in reduced, order))

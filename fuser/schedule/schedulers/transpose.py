@@ -8,8 +8,7 @@ memory. A block processes tiles of M x N (the loops: transpose_loops.py), of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fact_collection import GRID_LIMIT
@@ -23,22 +22,20 @@ from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.reference import dim_groups, resolving_graph
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
+    TRANSPOSES,
     TransposeMapping,
     TransposeProblem,
-    best_transpose,
-    ranked_transposes,
-    transpose_reasons,
 )
 from fuser.schedule.params import Aligned, Params, ParamsClass, Peeled, TransposeParams
 from fuser.schedule.reasons import Reasons
-from fuser.schedule.scheduler import Accepted, Refused, SegmentInputs
+from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.pointwise import PointwiseScheduler, reference_output
 from fuser.schedule.schedulers.transpose_loops import schedule_transpose
-from fuser.schedule.tuning_candidates import difference, neighbours
+from fuser.schedule.tuning_candidates import neighbours
 
 TILE = 64
 """Extent of M or N; below half of it the adjacent dims are merged into it."""
@@ -54,14 +51,13 @@ SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
 
-class TransposeScheduler:
+class TransposeScheduler(Scheduler):
     """Accepts pointwise segments with two layouts among the arguments that have every dim."""
 
     type = SchedulerType.transpose
     params: ParamsClass = TransposeParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        """See Scheduler."""
         answer = PointwiseScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
@@ -79,31 +75,27 @@ class TransposeScheduler:
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
-        """See Scheduler."""
         found = plans_of(segment, inputs, device)
         if isinstance(found, Refused):
             return found
-        _, plan, m = min(_best_of_each(found, device), key=lambda timed: timed[0], default=(0.0, None, None))
-        if plan is None or m is None:
+        best = fastest_of(TRANSPOSES, ((plan.work, plan) for plan in found), device)
+        if best is None:
             return Refused(f"tiles of {len(found[0].tiled.staged)} arguments need more shared memory than there is")
+        m, (_, plan) = best
         return plan.params(m, device)
 
-    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
-        """See Scheduler."""
-        proposed = self.propose(segment, inputs, device)
+    def others(
+        self, proposed: Params | Refused, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Iterator[Params | Refused]:
         plans = plans_of(segment, inputs, device)
-        if isinstance(proposed, Refused) or isinstance(plans, Refused):
+        if isinstance(plans, Refused) or isinstance(proposed, Refused):
             return
-        yield proposed
         for plan in plans:
-            for _, m in ranked_transposes(plan.work, device)[:MAX_EXPLAINED]:
-                found = plan.params(m, device)
-                if found != proposed:
-                    yield replace(found, reasons=(f"unlike the proposal: {difference(proposed, found)}",))
+            for _, m in TRANSPOSES.ranked(plan.work, device)[:MAX_EXPLAINED]:
+                yield plan.params(m, device)
         yield from neighbours(proposed, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
-        """See Scheduler."""
         assert isinstance(params, TransposeParams)
         return schedule_transpose(segment, params)
 
@@ -167,7 +159,7 @@ class TransposePlan:
             grid_axes=1 if max(batch, counts[block_order[0]]) > GRID_LIMIT else 3,
             block_order=block_order,
             access=self.access,
-            reasons=Reasons(lambda: (lying, *transpose_reasons(as_told(self.work), device))),
+            reasons=Reasons(lambda: (lying, *TRANSPOSES.reasons(as_told(self.work), device))),
         )
 
 
@@ -215,7 +207,9 @@ def _work(
 ) -> TransposeProblem:
     """What all tiles have in common."""
     runs = [*tiled.batch, tiled.staged_run, tiled.run]
-    patterns = space.access_patterns(widths, runs, is_aligned=not is_cut)
+    patterns = space.access_patterns(
+        widths, runs, {a.name for a in space.arguments if a.tensor in space.inputs} if is_cut else ()
+    )
     lengths = [round_up_length(math.prod(space.sizes[g] for g in run)) for run in runs]
     read, written = space.moved(patterns, lengths)
     both = [(a, s._replace(spans=s.spans[-2:])) for a, s in zip(space.arguments, patterns, strict=True)]
@@ -230,17 +224,6 @@ def _work(
         written=written,
         computed=sum(instructions for _, instructions in space.computed()),
     )
-
-
-def _best_of_each(
-    plans: Iterable[TransposePlan], device: DeviceInfo
-) -> Iterator[tuple[float, TransposePlan, TransposeMapping]]:
-    """The first mapping of each plan, and its microseconds."""
-    for plan in plans:
-        best = best_transpose(plan.work, device)
-        if best is not None:
-            time, m = best
-            yield time, plan, m
 
 
 @record(eq=False)

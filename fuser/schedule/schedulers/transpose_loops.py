@@ -23,6 +23,7 @@ from fuser.schedule.analysis.layout import ACCESS_BYTES
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.params import Peeled, TransposeParams
 from fuser.schedule.schedulers.pointwise import reference_output
+from fuser.schedule.transforms.loops import merge_axes
 from fuser.schedule.transforms.vectorize import cache_arguments, vectorize_by
 
 _GRID = (ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x)
@@ -99,8 +100,7 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
     """[blocks..., m/Lv, L, v, n/Lv, L, v] of the reference; returns how many axes count blocks."""
     builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
     for at, count in enumerate(params.merged_dims):
-        for _ in range(count - 1):
-            builder.merge(name, at, at + 1)
+        merge_axes(builder, name, at, count)
     m = len(params.merged_dims) - 2
     # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
     cut = 0
@@ -118,10 +118,8 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
         if not is_cut:
             builder.split(name, at + 1, params.vectors[side])
     blocks = m + 2
-    while blocks > params.grid_axes:
-        builder.merge(name, 0, 1)
-        blocks -= 1
-    return blocks
+    merge_axes(builder, name, 0, blocks - params.grid_axes + 1)
+    return min(blocks, params.grid_axes)
 
 
 def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool) -> None:
@@ -140,7 +138,6 @@ def _thread(builder: ScheduleBuilder, name: str, blocks: int, threads: int, *, a
     # The axes after the blocks are m/Lv, L, v, n/Lv, L, v.
     order = [0, 3, 4, 5, 1, 2] if along_m else [3, 0, 1, 2, 4, 5]
     builder.reorder(name, {blocks + axis: blocks + position for position, axis in enumerate(order)})
-    for _ in range(4):
-        builder.merge(name, blocks, blocks + 1)
+    merge_axes(builder, name, blocks, 5)
     builder.split(name, blocks, threads)
     builder.reorder(name, {blocks: blocks + 1})

@@ -47,7 +47,8 @@ class Segment:
     @property
     def call(self) -> LibraryOp | None:
         """The library op, if the segment is one: it has no kernel. Else None."""
-        return library_call(self.fusion)
+        only = self.fusion.tensor_exprs[0] if len(self.fusion.tensor_exprs) == 1 else None
+        return only if isinstance(only, LibraryOp) else None
 
     @property
     def has_kernel(self) -> bool:
@@ -81,12 +82,6 @@ class AcceptError(Exception):
         super().__init__(f"{scheduler.name} cannot be asked about {fusion}")
         self.fusion = fusion
         self.scheduler = scheduler
-
-
-def library_call(fusion: Fusion) -> LibraryOp | None:
-    """The library op of a fusion that consists of one, or None."""
-    only = fusion.tensor_exprs[0] if len(fusion.tensor_exprs) == 1 else None
-    return only if isinstance(only, LibraryOp) else None
 
 
 def forced_boundary(fusion: Fusion) -> Tensor | None:

@@ -24,7 +24,7 @@ def evict_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:
     for argument, copy in copies.items():
         if argument not in builder.input_names:
             continue
-        own = {graph.group(d) for d in builder.state(argument).tensor.visible if not d.is_broadcast}
+        own = graph.concrete_groups(builder.state(argument).tensor.visible)
         if not own & reduced or own <= reduced:
             continue
         for reader in builder.consumers(argument):

@@ -15,21 +15,20 @@ from fuser.ir.fusion.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import recompute_cheap_values
 from fuser.schedule.analysis.inner_outer import (
-    concrete_groups,
     concrete_reduced_groups,
     downstream,
-    input_dims,
     row_orientations,
 )
-from fuser.schedule.analysis.reference import (
-    dim_groups,
-    resolving_graph,
-)
+from fuser.schedule.analysis.reference import dim_groups, input_dims, resolving_graph
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.transforms.loops import merge_axes
+from fuser.schedule.transforms.shared_rows import vectorize_rows
+from fuser.schedule.transforms.vectorize import vectorize
 
 
 class InnerOuterScheduleBuilder:
@@ -44,19 +43,18 @@ class InnerOuterScheduleBuilder:
         inner_outer = next(s for s in row_orientations(segment, graph) if s.reference.name == reference)
         self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
-        self.along = input_dims(segment, graph, inner_outer.along)
+        places = input_dims(segment, graph)
+        self.along = [places[g][0][2] for g in inner_outer.along]
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, inner_outer.reference)
-        self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
+        self.order = [places[groups[d]][0][2] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
         """Full-size values that are kept between data passes, without the copies of inputs."""
         b = self.builder
         _, copies, kept = self.place_values()
-        graph = b.graph()
-        along = self._along_groups(graph)
-        tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
-        return [t for t in tensors if concrete_groups(graph, t) & along]
+        along = self.along_groups()
+        return [b.state(n).tensor for n in kept if n not in copies.values() and self.own_groups(n) & along]
 
     def place_values(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
         """Cache inputs, and decide for each value whether it is kept or recomputed.
@@ -80,11 +78,17 @@ class InnerOuterScheduleBuilder:
     def reductions(self) -> tuple[list[str], list[str]]:
         """Names of the results of row and of column reductions (one of each triple)."""
         b = self.builder
-        graph = b.graph()
-        along = self._along_groups(graph)
+        graph, along = b.graph(), self.along_groups()
         results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
         row = [t.name for t in results if concrete_reduced_groups(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
+
+    def ordered_reductions(self) -> tuple[str, list[str]]:
+        """A row reduction, and the column reductions, with their dims in the order of memory."""
+        row, column = self.reductions()
+        for name in (row[0], *column):
+            self.order_dims(name)
+        return row[0], column
 
     def values_computed_from(self, column: Iterable[str]) -> set[str]:
         """Names of the values that are computed from the column sums `column`."""
@@ -138,41 +142,47 @@ class InnerOuterScheduleBuilder:
         The row is one axis, split over threads, so that several threads need the same element of such a tensor: it is read, or
         computed, where it is used.
         """
-        graph = self.builder.graph()
-        along = self._along_groups(graph)
-        own = concrete_groups(graph, self.builder.state(name).tensor) & along
+        along = self.along_groups()
+        own = self.own_groups(name) & along
         return bool(own) and own != along
 
-    def row_copies(self, loaded: Iterable[str]) -> list[str]:
-        """The copies of inputs that differ from row to row."""
-        b = self.builder
-        graph = b.graph()
-        along = self._along_groups(graph)
-        return sorted(n for n in loaded if not concrete_groups(graph, b.state(n).tensor) <= along)
+    def vectorize_accesses(self, copies: Mapping[str, str], params: InnerOuterParams) -> None:
+        """Give the wide accesses of the arguments their type: those in shared memory have one of their own."""
+        vectorize(self.builder, copies, [a for a in params.vectorized if a in copies and a not in self.placed])
+        if params.vector > 1:
+            vectorize_rows(self.builder, self.placed.values())
 
-    def prefetch(self, rows: Iterable[str], iterations: int) -> None:
-        """Load copies of rows so many iterations before they are used: those in shared memory. Registers, which such rows pass
-        through last, hold those of one iteration less."""
+    def load_rows(self, reference: str, at: int, loaded: Iterable[str], iterations: int) -> None:
+        """Copies of inputs that differ from row to row are outside of the loops from position `at` on, and load so many
+        iterations before they are used: those in shared memory. Registers, which such rows pass through last, hold those of one
+        iteration less."""
+        along = self.along_groups()
+        rows = sorted(n for n in loaded if not self.own_groups(n) <= along)
+        if rows:
+            self.builder.inline_at(reference, at, selected=rows)
         placed = set(self.placed.values())
         for name in rows:
             of_this = iterations - (bool(placed) and name not in placed)
             if of_this > 0:
                 self.builder.load_ahead(name, best_effort=True, iterations=of_this)
 
-    def _along_groups(self, graph: IterationGraph) -> frozenset[Group]:
-        return frozenset(map(graph.group, self.along))
+    def along_groups(self) -> frozenset[Group]:
+        """Groups of the dims of a row."""
+        return frozenset(map(self.builder.graph().group, self.along))
+
+    def own_groups(self, name: str) -> frozenset[Group]:
+        """Groups of the dims along which a tensor has several elements."""
+        return self.builder.graph().concrete_groups(self.builder.state(name).tensor.visible)
 
     def merge_rows(self, name: str) -> None:
         """The dims of the rows, which come first, become one."""
-        for _ in range(len(self.order) - len(self.along) - 1):
-            self.builder.merge(name, 0, 1)
+        merge_axes(self.builder, name, 0, len(self.order) - len(self.along))
 
     def split_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
         """I, from position `at` on -> I/(v*...), ..., [v]: the dims of a row become one, which is split by the elements of an
         access, and then by each of `counts`."""
         b = self.builder
-        for _ in range(len(self.along) - 1):
-            b.merge(name, at, at + 1)
+        merge_axes(b, name, at, len(self.along))
         for count in (*((vector,) if vector > 1 else ()), *counts):
             b.split(name, at, count)
 

@@ -6,6 +6,7 @@ from fuser.ir.integers.integers import const
 from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import PointwiseParams
+from fuser.schedule.transforms.loops import merge_axes
 from fuser.schedule.transforms.vectorize import split_vector
 
 
@@ -14,11 +15,9 @@ def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: Pointwise
     runs = [run for loop in params.merged_dims for run in loop]
     # The inner tile stays inside of those loops.
     for at, count in enumerate([*runs, params.tile_dims]):
-        for _ in range(count - 1):
-            builder.merge(name, at, at + 1)
+        merge_axes(builder, name, at, count)
     for at, loop in enumerate(params.merged_dims):
-        for _ in range(len(loop) - 1):
-            builder.merge(name, at, at + 1)
+        merge_axes(builder, name, at, len(loop))
     loops = len(params.merged_dims)
     wide, high = params.block_shape
     last = loops - 1
@@ -43,9 +42,8 @@ def build_pointwise_loops(builder: ScheduleBuilder, name: str, params: Pointwise
         builder.split(name, at, params.unroll)
         builder.reorder(name, {at + 1: loops + (wide > 0) + (high > 1)})
     grid = row + 1 + (wide > 0)
-    while grid > params.grid_axes:
-        builder.merge(name, 0, 1)
-        grid -= 1
+    merge_axes(builder, name, 0, grid - params.grid_axes + 1)
+    grid = min(grid, params.grid_axes)
     blocks = [ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x][3 - grid :]
     return [*blocks, *([ParallelType.block_y] if high > 1 else []), ParallelType.block_x]
 

@@ -129,8 +129,9 @@ def test_one_narrow_slice_does_not_narrow_the_other() -> None:
 
 def test_a_cat_of_whole_vectors_is_wide() -> None:
     def build(fd: FusionDefinition) -> Any:
-        x = half(fd, 8192, 128)
-        first, second = fd.ops.slice(x, [0, 0], [8192, 64]), fd.ops.slice(x, [0, 64], [8192, 128])
+        rows = 1 << 17
+        x = half(fd, rows, 128)
+        first, second = fd.ops.slice(x, [0, 0], [rows, 64]), fd.ops.slice(x, [0, 64], [rows, 128])
         return fd.ops.cast(x * fd.ops.cat([fd.ops.cast(fd.ops.neg(second), D.Half), first], 1), D.Half)
 
     kernel = kernel_of(fusion_of(build))
@@ -177,7 +178,7 @@ def test_symbolic_extents() -> None:
 
 
 def kernel_of_rows(fusion: Fusion) -> Kernel:
-    described = TensorDescriptor(D.Half, (8192, 128), (128, 1), 256)
+    described = TensorDescriptor(D.Half, (1 << 17, 128), (128, 1), 256)
     bound = bind_inputs(fusion, [described, 8])
     (segment,) = segment_fusion(fusion).segments
     kernel = KernelCompiler(H200).compile_segment(segment, bound)[0].kernel_ir

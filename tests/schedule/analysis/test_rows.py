@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.ir.device_info import H200
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.analysis.rows import Rows, find_rows
 from fuser.schedule.cost.row_space import row_space
@@ -57,5 +58,5 @@ def test_bytes_of_an_element(name: str) -> None:
     fusion = optimize_fusion(fd.fusion.ir_fusion, lambda stage, text: None)
     found = find_rows(fusion, inputs_for(fusion, *(described(Float, *shape) for shape in shapes)))
     assert isinstance(found, Rows)
-    space = row_space(fusion, found)
+    space = row_space(fusion, found, H200)
     assert (space.moved, space.shared_bytes) == expected

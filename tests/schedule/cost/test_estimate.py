@@ -97,7 +97,7 @@ def test_a_wave_that_is_full_has_no_tail(work: Work, waves: int) -> None:
 
 def test_the_last_wave_is_waited_for() -> None:
     """One block more than there are places is a wave more; of many waves it does not show."""
-    one = Work(H200.sm_count, 1, 1, 1, 8, 0.0, 0.0, 1000.0, 0.0, 5.0, 0.0)
+    one = Work(H200.sm_count, 1, 8, moved=0.0, instructions=1000.0, lines=0.0, latency=5.0)
     more = one._replace(blocks=one.blocks + 1)
     assert total_time(more, H200) > total_time(one, H200) + 4
     assert estimate(more, H200).tail > 1
@@ -119,7 +119,7 @@ def test_clusters_of_a_last_wave_take_as_long_as_a_full_one(work: Work, waves: i
 
 def test_memory_decides_where_there_is_much_of_it() -> None:
     """The floor of a copy."""
-    work = Work(100_000, 4, 1, 1, 8, 64 * 1024.0, 0.0, 100.0, 10.0, 2.0, 0.1)
+    work = Work(100_000, 4, 8, moved=64 * 1024.0, instructions=100.0, lines=10.0, latency=2.0, exchange=0.1)
     floor = work.blocks * work.moved / H200.memory_rate
     assert floor <= total_time(work, H200) < 1.25 * floor
 

@@ -12,9 +12,9 @@ from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER, STATISTICS, SUMS, InnerOuterMapping
 from fuser.schedule.cost.inner_outer_space import InnerOuterSpace
 from fuser.schedule.cost.inner_outer_work import (
+    INNER_OUTER,
     inner_outer_reasons,
     inner_outer_work_of,
-    ranked_inner_outer,
     two_kernel_work,
 )
 from tests.schedule.random_gradient_space import random_gradient_space
@@ -51,7 +51,7 @@ def test_more_takes_longer(seed: int) -> None:
     """More rows, more operations, rows that are waited for; all of it in twice the time on a device half as fast."""
     space = random_gradient_space(random.Random(seed))
     slow = H200.with_speed(0.5)
-    for time, m in ranked_inner_outer(space, H200)[:20]:
+    for time, m in INNER_OUTER.ranked(space, H200)[:20]:
         assert time_of(replace(space, operations=2 * space.operations), m) > time
         if m.exchange != CLUSTER:
             assert time_of(replace(space, rows=3 * space.rows), m) > time
@@ -65,7 +65,7 @@ def test_more_takes_longer(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_first_is_about_the_fastest(seed: int) -> None:
-    ranked = ranked_inner_outer(random_gradient_space(random.Random(seed)), H200)
+    ranked = INNER_OUTER.ranked(random_gradient_space(random.Random(seed)), H200)
     times = [time for time, _ in ranked]
     assert times[1:] == sorted(times[1:])
     assert times[0] <= 1.05 * min(times)

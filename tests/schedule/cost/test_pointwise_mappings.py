@@ -169,6 +169,33 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
     assert ranked_pointwise(cheap, H200)[0][1].unroll < m.unroll
 
 
+def test_a_thread_may_have_all_of_a_short_loop_but_the_slowest() -> None:
+    lengths = (9, 50, 9, 17, 128)
+    patterns = (dense(lengths, range(5), 2), dense(lengths, range(5), 2, is_stored=True))
+    total = 2 * math.prod(lengths)
+    work = PointwiseProblem(lengths, (8,), patterns, total, total, ((31, 2),), 256)
+    found = {(m.iterated, m.unroll) for m in pointwise_mappings(PointwiseCosts(work, H200)) if m.unroll > 1}
+    counts = {p: {n for iterated, n in found if iterated == (p,)} for p in range(4)}
+    assert counts == {0: {2, 4, 8}, 1: {2, 4, 8}, 2: {2, 4, 8, 9}, 3: {2, 4, 8}}
+
+
+def test_dims_of_an_iterated_loop_are_found_for_each_iteration() -> None:
+    """Those of the others once."""
+    lengths = (64, 50, 30, 128)
+    patterns = (dense(lengths, range(4), 2), dense(lengths, range(4), 2, is_stored=True))
+    work = PointwiseProblem(lengths, (8,), patterns, 1 << 24, 1 << 24, ((15, 2),), 256)
+    costs = PointwiseCosts(work, H200)
+
+    def instructions(loops: tuple[tuple[int, ...], ...], unroll: int, along: int) -> float:
+        return costs.mapping_group(8, loops).thread(PointwiseMapping(8, loops, 16, 1, unroll, along)).instructions
+
+    plain, merged = ((0,), (1,), (2,), (3,)), ((0, 1), (2,), (3,))
+    once = instructions(merged, 4, 1) - instructions(plain, 4, 1)
+    each = instructions(merged, 4, 2) - instructions(plain, 4, 3)
+    assert once > 0
+    assert each == pytest.approx(4 * once)
+
+
 def test_the_best_are_explained() -> None:
     work = random_work(random.Random(7))
     reasons = list(pointwise_reasons(work, H200))
@@ -193,7 +220,7 @@ def test_random_mappings_are_right(seed: int, monkeypatch: pytest.MonkeyPatch) -
     ) -> PointwiseParams:
         _, order, space = plan_of(segment, inputs, device)
         assert space is not None
-        plan = space.plan()
+        plan = chance.choice(space.plans())
         seen.append(chance.choice(list(pointwise_mappings(PointwiseCosts(plan.work, device)))))
         return space.params_of(order, plan, seen[-1])
 

@@ -9,15 +9,9 @@ from dataclasses import replace
 import pytest
 
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.schedule.cost import reduction_mappings as reduction_mappings_module
-from fuser.schedule.cost.estimate import CLOSE, Work, total_time
-from fuser.schedule.cost.reduction_mappings import (
-    best_reduction,
-    ranked_reductions,
-    reduction_mappings,
-    reduction_reasons,
-    reduction_work_of,
-)
+from fuser.schedule.cost.estimate import CLOSE, TimeModel, Work, total_time
+from fuser.schedule.cost.mapping_search import best_mapping
+from fuser.schedule.cost.reduction_mappings import REDUCTIONS, reduction_mappings, reduction_work_of
 from fuser.schedule.cost.reduction_space import (
     LENGTH,
     OF_ROWS,
@@ -74,7 +68,7 @@ def test_every_reduction_has_mappings_and_all_of_them_fit(seed: int) -> None:
         found = list(reduction_mappings(space, device))
         assert found
         assert len(set(found)) == len(found)
-        assert ranked_reductions(space, device)[0][0] > device.launch
+        assert REDUCTIONS.ranked(space, device)[0][0] > device.launch
         for m in found:
             assert 1 <= m.threads <= device.max_threads_per_block
             assert m.resident >= 1
@@ -99,19 +93,20 @@ def test_the_search_finds_what_asking_for_every_time_finds(seed: int) -> None:
         exact=chance.random() < 0.2,
     )
     for device in DEVICES:
-        assert inspect.unwrap(best_reduction)(space, device) == ranked_reductions(space, device)[0]
+        assert inspect.unwrap(best_mapping)(REDUCTIONS, space, device) == REDUCTIONS.ranked(space, device)[0]
 
 
 @pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
 def test_the_search_asks_for_few_times(space: ReductionSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Work] = []
 
-    def noting(work: Work, device: DeviceInfo) -> float:
+    def noting(model: TimeModel, work: Work) -> float:
         asked.append(work)
-        return total_time(work, device)
+        return total(model, work)
 
-    monkeypatch.setattr(reduction_mappings_module, "total_time", noting)
-    inspect.unwrap(best_reduction)(space, H200)
+    total = TimeModel.total
+    monkeypatch.setattr(TimeModel, "total", noting)
+    inspect.unwrap(best_mapping)(REDUCTIONS, space, H200)
     assert len(asked) < len(list(reduction_mappings(space, H200))) / 2
 
 
@@ -128,42 +123,42 @@ def test_mappings_do_the_whole_work(space: ReductionSpace) -> None:
 @pytest.mark.parametrize("space", [ROWS, LONG_ROWS, COLUMNS, CHANNELS], ids=["rows", "long", "columns", "channels"])
 def test_the_proposal_is_as_fast_as_any(space: ReductionSpace) -> None:
     times = {m: total_time(reduction_work_of(space, m, H200), H200) for m in reduction_mappings(space, H200)}
-    ranked = ranked_reductions(space, H200)
+    ranked = REDUCTIONS.ranked(space, H200)
     assert {m for _, m in ranked} == set(times)
     assert ranked[0][0] - H200.launch <= CLOSE * (min(times.values()) - H200.launch)
     assert [t for t, _ in ranked[1:]] == sorted(t for t, _ in ranked[1:])
-    assert "us" in list(reduction_reasons(space, H200))[1]
+    assert "us" in list(REDUCTIONS.reasons(space, H200))[1]
 
 
 def test_few_long_rows_are_shared_and_many_are_not() -> None:
-    assert ranked_reductions(ROWS, H200)[0][1].sharing == 1
-    shared = ranked_reductions(LONG_ROWS, H200)[0][1]
+    assert REDUCTIONS.ranked(ROWS, H200)[0][1].sharing == 1
+    shared = REDUCTIONS.ranked(LONG_ROWS, H200)[0][1]
     assert shared.sharing * LONG_ROWS.kept * 2 >= H200.sm_count, "half of the processors are busy at least"
 
 
 def test_half_a_device_takes_longer_where_instructions_count() -> None:
     costly = replace(ROWS, element_work=200)
     half = replace(H200, sm_count=H200.sm_count // 2)
-    assert ranked_reductions(costly, half)[0][0] > 1.5 * ranked_reductions(costly, H200)[0][0]
+    assert REDUCTIONS.ranked(costly, half)[0][0] > 1.5 * REDUCTIONS.ranked(costly, H200)[0][0]
 
 
 def test_without_clusters_none_is_proposed() -> None:
     few = replace(LONG_ROWS, reduced=1 << 16, run=1 << 16)
-    assert ranked_reductions(few, H200)[0][1].cluster
-    assert not any(m.cluster for _, m in ranked_reductions(few, replace(H200, max_cluster=1)))
+    assert REDUCTIONS.ranked(few, H200)[0][1].cluster
+    assert not any(m.cluster for _, m in REDUCTIONS.ranked(few, replace(H200, max_cluster=1)))
 
 
 def test_slow_memory_takes_longer() -> None:
     slow = replace(H200, memory_bytes_per_ns=H200.memory_bytes_per_ns / 5)
     for space in (ROWS, LONG_ROWS, COLUMNS, CHANNELS):
-        assert ranked_reductions(space, slow)[0][0] > 3 * ranked_reductions(space, H200)[0][0]
+        assert REDUCTIONS.ranked(space, slow)[0][0] > 3 * REDUCTIONS.ranked(space, H200)[0][0]
 
 
 def test_what_is_read_again_comes_from_caches() -> None:
     """Once for each block, which therefore has the results side by side that share it."""
     columns = ReductionSpace(False, 1 << 15, 4096, 4096, 1, 4, 16)
     reuse = replace(columns, reuse=256)
-    (once, mapped), (time, shared) = (ranked_reductions(space, H200)[0] for space in (columns, reuse))
+    (once, mapped), (time, shared) = (REDUCTIONS.ranked(space, H200)[0] for space in (columns, reuse))
     assert time < once
     works = [reduction_work_of(reuse, replaced, H200) for replaced in (shared, shared._replace(across=32))]
     moved, cached = ([getattr(w, name) * w.iterations * w.blocks for w in works] for name in ("moved", "cached"))
@@ -174,7 +169,7 @@ def test_what_is_read_again_comes_from_caches() -> None:
 
 def test_channels_have_threads_on_other_planes_where_planes_are_short() -> None:
     short = replace(CHANNELS, reduced=49 * 4096, run=49, runs=4096, vector=1, bytes_per_step=4)
-    assert ranked_reductions(short, H200)[0][1].outer > 1
+    assert REDUCTIONS.ranked(short, H200)[0][1].outer > 1
 
 
 @pytest.mark.parametrize("digits", [1, 2, 6])

@@ -43,7 +43,7 @@ SEEDS = range(60)
 
 
 def mappings(row: RowSpace, device: DeviceInfo) -> list[RowMapping]:
-    return list(row_mappings(row, device, may_use_block_groups=True, may_use_shared=device.copies_to_shared))
+    return list(row_mappings(replace(row, may_use_shared=device.copies_to_shared), device))
 
 
 def held_bytes(row: RowSpace, m: RowMapping) -> int:
@@ -101,14 +101,13 @@ def test_kinds_are_asked_for(seed: int) -> None:
     row, device = random_row_work(random.Random(seed)), H200
     for may_use_block_groups in (False, True):
         for may_use_shared in (False, True):
-            found = list(
-                row_mappings(row, device, may_use_block_groups=may_use_block_groups, may_use_shared=may_use_shared)
-            )
+            asked = replace(row, may_use_block_groups=may_use_block_groups, may_use_shared=may_use_shared)
+            found = list(row_mappings(asked, device))
             assert may_use_block_groups or not any(m.groups for m in found)
             assert may_use_shared or not any(m.in_shared for m in found)
             if may_use_block_groups and may_use_shared:
                 continue
-            assert set(found) <= set(row_mappings(row, device, may_use_block_groups=True, may_use_shared=True))
+            assert set(found) <= set(row_mappings(row, device))
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -194,7 +193,7 @@ def test_a_mapping_is_what_its_parameters_say(
     params = proposed(fusion, *shapes, dtype=DataType.BFloat16)
     found = find_rows(fusion, inputs_for(fusion, *(described(DataType.BFloat16, *s) for s in shapes)))
     assert not isinstance(found, Refused)
-    mapping = row_mapping_of(row_space(fusion, found), params, H200)
+    mapping = row_mapping_of(row_space(fusion, found, H200), params, H200)
     assert mapping._replace(registers=0) in [m._replace(registers=0) for m in kept]
 
 

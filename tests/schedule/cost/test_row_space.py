@@ -10,7 +10,7 @@ from fuser import DataType
 from fuser.ir.device_info import H200
 from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
-from fuser.schedule.cost.row_mappings import independent_block_mappings, row_work_of
+from fuser.schedule.cost.row_mappings import row_mappings, row_work_of
 from fuser.schedule.cost.row_space import RowSpace, row_space
 from fuser.schedule.scheduler import Refused
 from tests.fusions.rows import described, fusion_of, inputs_for, softmax
@@ -25,7 +25,7 @@ def space_of(length: int, *, elements_before: int = 0) -> RowSpace:
     given = replace(given, alignment=given.alignment if not elements_before else DTYPE.itemsize * elements_before)
     found = find_rows(fusion, inputs_for(fusion, given), 8)
     assert not isinstance(found, Refused)
-    return row_space(fusion, found)
+    return row_space(fusion, found, H200)
 
 
 @pytest.mark.parametrize("length", [4096, 4099])
@@ -40,7 +40,7 @@ def test_an_input_that_begins_elsewhere_is_out_of_phase() -> None:
 def test_reads_by_element_cost_rows_in_registers_only() -> None:
     row = space_of(4099, elements_before=1)
     in_phase = replace(row, differently_misaligned=0)
-    mappings = list(independent_block_mappings(row, H200, may_use_shared=True))
+    mappings = list(row_mappings(replace(row, may_use_block_groups=False), H200))
     assert {m.in_shared for m in mappings} == {False, True}
     for m in mappings:
         apart, vectors = (total_time(row_work_of(r, m, H200), H200) for r in (row, in_phase))

@@ -10,12 +10,11 @@ import pytest
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost.estimate import tie_threshold, total_time
 from fuser.schedule.cost.scan_mappings import (
+    SCANS,
     ScanMapping,
     ScanSpace,
-    ranked_scans,
     scan_blocks,
     scan_mappings,
-    scan_reasons,
     scan_work_of,
     steps_of,
 )
@@ -49,10 +48,10 @@ def test_every_scan_has_mappings_and_all_of_them_fit_and_cover_it(seed: int) -> 
 def test_the_first_of_the_ranking_takes_about_as_long_as_the_fastest(seed: int) -> None:
     chance = random.Random(seed)
     scan, device = random_scan_work(chance), chance.choice(DEVICES)
-    times = [time for time, _ in ranked_scans(scan, device)]
+    times = [time for time, _ in SCANS.ranked(scan, device)]
     assert times[0] <= tie_threshold(min(times), device)
     assert times[1:] == sorted(times[1:])
-    assert len(list(scan_reasons(scan, device))) == 1 + min(5, len(times))
+    assert len(list(SCANS.reasons(scan, device))) == 1 + min(5, len(times))
 
 
 def rows(kept: int, length: int, itemsize: int) -> ScanSpace:
@@ -101,13 +100,13 @@ def test_estimates_of_rows_that_were_measured(
 
 def test_blocks_share_scans_where_few_would_leave_sms_idle() -> None:
     for few in (rows(4, 1 << 20, 4), rows(22, 128256, 4), replace(rows(64, 65536, 4), inner=False)):
-        assert ranked_scans(few, H200)[0][1].sharing > 1
-        assert ranked_scans(few, replace(H200, max_cluster=1))[0][1].sharing == 1
-        assert ranked_scans(replace(few, kept=1 << 16, length=4096), H200)[0][1].sharing == 1
+        assert SCANS.ranked(few, H200)[0][1].sharing > 1
+        assert SCANS.ranked(few, replace(H200, max_cluster=1))[0][1].sharing == 1
+        assert SCANS.ranked(replace(few, kept=1 << 16, length=4096), H200)[0][1].sharing == 1
 
 
 def test_threads_of_columns_fold_several_rows_before_they_meet() -> None:
     """An exchange for each row would cost more than the scan itself."""
     for kept, length in ((4096, 4096), (6007, 5003), (8192, 1999)):
         columns = replace(rows(kept, length, 4), inner=False)
-        assert ranked_scans(columns, H200)[0][1].batch >= 4
+        assert SCANS.ranked(columns, H200)[0][1].batch >= 4

@@ -12,11 +12,10 @@ from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
 from fuser.schedule.cost.pointwise_work import AccessPattern
 from fuser.schedule.cost.transpose_mappings import (
+    TRANSPOSES,
     TransposeProblem,
-    ranked_transposes,
     shared_bytes,
     transpose_mappings,
-    transpose_reasons,
     transpose_resident_blocks,
     transpose_work_of,
 )
@@ -60,16 +59,15 @@ def test_tiles_fit(seed: int) -> None:
         assert all(m.elements % (m.threads * v) == 0 for v in m.vectors), "no thread is without an access"
         assert m.threads <= device.max_threads_per_block
         assert shared_bytes(work, m) <= device.shared_per_block
-        resident = transpose_resident_blocks(work, m, device)
-        assert resident >= 1
-        assert total_time(transpose_work_of(work, m, resident, device), device) > device.launch
+        assert transpose_resident_blocks(work, m, device) >= 1
+        assert total_time(transpose_work_of(work, m, device), device) > device.launch
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_proposal_fills_the_device(seed: int) -> None:
     work = random_work(random.Random(100 + seed))
-    (_, m), *_ = ranked_transposes(work, H200)
-    blocks = transpose_work_of(work, m, 1, H200).blocks
+    (_, m), *_ = TRANSPOSES.ranked(work, H200)
+    blocks = transpose_work_of(work, m, H200).blocks
     total = work.lengths[0] * work.lengths[1] * work.batch
     assert blocks >= min(H200.sm_count, total // 2048)
     assert m.threads >= 64 or total < 64 * WARP * H200.sm_count or min(work.lengths) < 64
@@ -78,8 +76,8 @@ def test_the_proposal_fills_the_device(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_device_that_does_all_in_twice_the_time_gets_the_same_tiles(seed: int) -> None:
     work = random_work(random.Random(200 + seed))
-    (fast, m), *_ = ranked_transposes(work, H200)
-    (slow, same), *_ = ranked_transposes(work, H200.with_speed(0.5))
+    (fast, m), *_ = TRANSPOSES.ranked(work, H200)
+    (slow, same), *_ = TRANSPOSES.ranked(work, H200.with_speed(0.5))
     assert same == m
     assert slow == pytest.approx(2 * fast)
 
@@ -91,10 +89,10 @@ def test_a_device_that_does_all_in_twice_the_time_gets_the_same_tiles(seed: int)
 )
 def test_tiles_follow_the_device(other: DeviceInfo) -> None:
     works = [random_work(random.Random(300 + seed)) for seed in range(40)]
-    assert any(ranked_transposes(w, other)[0][1] != ranked_transposes(w, H200)[0][1] for w in works)
+    assert any(TRANSPOSES.ranked(w, other)[0][1] != TRANSPOSES.ranked(w, H200)[0][1] for w in works)
 
 
 def test_the_best_are_explained() -> None:
-    reasons = list(transpose_reasons(random_work(random.Random(7)), H200))
+    reasons = list(TRANSPOSES.reasons(random_work(random.Random(7)), H200))
     assert 1 < len(reasons) <= MAX_EXPLAINED
     assert all("tiles of" in words and "us (memory" in words for words in reasons)

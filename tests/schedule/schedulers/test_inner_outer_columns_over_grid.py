@@ -15,7 +15,7 @@ from fuser.ir.kernel.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
-from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
+from fuser.schedule.cost.inner_outer_work import INNER_OUTER
 from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.segmentation.segmentation import segment_fusion
@@ -72,10 +72,10 @@ def check(
     assert found.space.vector == vector
     batch = -(-length // (vector * threads * sharing))
     trip = blocks * side_by_side * at_once
-    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= rows else 0)
+    bounds = found.bounds(threads * batch * vector * sharing, trip if trip >= rows else 0)
     assert not isinstance(bounds, Refused)
     params = InnerOuterParams(
-        found.order,
+        found.rows.order,
         found.inner_outer.reference.name,
         OverCluster(blocks, sharing) if in_cluster else ColumnsOverGrid(sharing),
         threads,
@@ -162,9 +162,9 @@ def test_rows_held_at_once_wait_once_and_for_values() -> None:
 def test_few_rows_are_one_cluster(rows: int, length: int) -> None:
     """Of all mappings, where a device has clusters; long rows and many are not."""
     space = found_for(layer_norm_backward, rows, length, BFloat16).space
-    assert ranked_inner_outer(space, H200)[0][1].exchange == CLUSTER
-    assert ranked_inner_outer(replace(space, rows=16384), H200)[0][1].exchange != CLUSTER
-    assert ranked_inner_outer(replace(space, length=100 * length), H200)[0][1].exchange != CLUSTER
+    assert INNER_OUTER.ranked(space, H200)[0][1].exchange == CLUSTER
+    assert INNER_OUTER.ranked(replace(space, rows=16384), H200)[0][1].exchange != CLUSTER
+    assert INNER_OUTER.ranked(replace(space, length=100 * length), H200)[0][1].exchange != CLUSTER
 
 
 def test_rows_over_the_grid_leave_the_second_cache_last() -> None:

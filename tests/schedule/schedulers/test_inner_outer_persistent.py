@@ -19,7 +19,7 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.schedule.cost.inner_outer_mappings import SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer
-from fuser.schedule.cost.inner_outer_work import ranked_inner_outer
+from fuser.schedule.cost.inner_outer_work import INNER_OUTER
 from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.schedulers import inner_outer_persistent
@@ -270,8 +270,8 @@ def rows_of_blocks(fusion: Fusion, inputs: SegmentInputs) -> tuple[SizedInnerOut
     """The best parameters for blocks that have rows of their own, in registers."""
     found = find_inner_outer(fusion, inputs)
     assert not isinstance(found, Refused)
-    mappings = (m for _, m in ranked_inner_outer(found.space, SMALL))
-    params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), inputs, SMALL)
+    mappings = (m for _, m in INNER_OUTER.ranked(found.space, SMALL))
+    params = params_of(found, next(m for m in mappings if m.exchange == SUMS and not m.in_shared), SMALL)
     assert isinstance(params, InnerOuterParams)
     return found, params
 

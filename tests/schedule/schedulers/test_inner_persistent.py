@@ -22,14 +22,11 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.cost import mapping_search
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
-from fuser.schedule.cost.row_mappings import RowMapping, block_group_mappings
+from fuser.schedule.cost.row_mappings import RowMapping
+from fuser.schedule.cost.row_search import ROWS
+from fuser.schedule.cost.row_space import RowSpace
 from fuser.schedule.scheduler import Refused
-from fuser.schedule.schedulers.inner_persistent import (
-    InnerPersistentScheduler,
-    _best,
-    _MappingQuery,
-    _ranked,
-)
+from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler, _best
 from fuser.simulator.device import SimulatorDevice
 from tests.fusions.rows import (
     Definition,
@@ -243,20 +240,17 @@ def test_nothing_is_put_into_words_before_it_is_read(monkeypatch: pytest.MonkeyP
     assert params.reasons[1:] == tuple(params.reasons)[1:]
 
 
-def random_asked(rng: random.Random) -> _MappingQuery:
-    """Which mappings of rows at random are asked for."""
+def random_asked(rng: random.Random) -> RowSpace:
+    """Rows at random, and which mappings of them are asked for."""
     row = random_row_work(rng)
     if rng.random() < 0.1:
-        return _MappingQuery(replace(row, vector=1, is_misaligned=False), False, False, False, only_clusters=True)
-    return _MappingQuery(row, rng.random() < 0.9, True, not row.is_misaligned, only_clusters=False)
+        row = replace(row, vector=1, is_misaligned=False, may_use_shared=False)
+        return replace(row, may_use_block_groups=False, is_interleaved=True)
+    return replace(row, may_use_block_groups=rng.random() < 0.9)
 
 
 def some_rows(rng: random.Random) -> list[int]:
     return [1, 2, rng.randint(3, 300), rng.randint(300, 100_000), rng.randint(100_000, 10_000_000)]
-
-
-def of_rows(asked: _MappingQuery, rows: int) -> _MappingQuery:
-    return replace(asked, row=replace(asked.row, rows=rows))
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -265,16 +259,11 @@ def test_what_surely_takes_longer_is_no_proposal(seed: int) -> None:
     rng = random.Random(seed)
     template = random_asked(rng)
     device = rng.choice((H200, H200, DeviceInfo.preset("sm_80"), DeviceInfo.preset("sm_120")))
-    for rows in (template.row.rows, *some_rows(rng)):
-        asked = of_rows(template, rows)
+    for rows in (template.rows, *some_rows(rng)):
+        asked = replace(template, rows=rows)
         best = _best(asked, device)
-        ranked = _ranked(asked, device)
+        ranked = ROWS.ranked(asked, device)
         assert best == (ranked[0][1] if ranked else None)
-        if asked.may_use_block_groups and not asked.only_clusters:
-            may_use_shared = asked.may_use_shared_in_groups
-            assert {m for _, m in ranked if m.groups} == set(
-                block_group_mappings(asked.row, device, may_use_shared=may_use_shared)
-            )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -284,11 +273,11 @@ def test_the_trace_of_a_choice_repeats_it_for_other_rows(seed: int) -> None:
     template = random_asked(rng)
     for rows in some_rows(rng):
         trace = NumberTrace()
-        best = _best(of_rows(template, trace.leaf(rows)), H200)
+        best = _best(replace(template, rows=trace.leaf(rows)), H200)
         find = trace.function(None if best is None else tuple(best))
         for other in (rows, rows + 1, rows + 7, 2 * rows, *some_rows(rng)):
             found = find([other])
-            assert found is None or found == _best(of_rows(template, other), H200), other
+            assert found is None or found == _best(replace(template, rows=other), H200), other
         assert best is None or find([rows]) is not None
 
 

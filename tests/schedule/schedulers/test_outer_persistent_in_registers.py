@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.nvrtc import is_available
 from fuser.schedule.cost import outer_persistent_mappings
-from fuser.schedule.cost.outer_persistent_mappings import ColumnMapping, ColumnSpace
+from fuser.schedule.cost.outer_persistent_mappings import COLUMNS, ColumnMapping, ColumnSpace
 from fuser.schedule.params import ChainedParams, OuterPersistentParams, Params
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers import outer_persistent
@@ -217,12 +217,11 @@ def test_columns_over_clusters(
 ) -> None:
     """Each block has a part of the rows, all of it in registers, and no block waits for others through device memory."""
 
-    def shared(space: ColumnSpace, most: int, device: DeviceInfo, *, may_share: bool = False) -> ColumnMapping | None:
-        mappings = outer_persistent_mappings._mappings(space, sharing, most, device)
-        return min(mappings, key=lambda s: s.time_us, default=None) if may_share else None
+    def shared(space: ColumnSpace, device: DeviceInfo) -> Iterator[ColumnMapping]:
+        return outer_persistent_mappings._mappings(space, sharing, device)
 
     monkeypatch.setenv("FUSER_VERIFY", "passes")
-    monkeypatch.setattr(outer_persistent, "choose_column_mapping", shared)
+    monkeypatch.setattr(outer_persistent, "COLUMNS", replace(COLUMNS, mappings=shared))
     monkeypatch.setattr(outer_persistent, "propose_grid_persistent", lambda *_: Refused("clusters are asked about"))
     kernel = check(define, as_reduced(define, (2, 67, 3, 24)), dtype, CLUSTERS)
     assert kernel.plan is not None
