@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from fuser.ir.fusion.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion.fusion import (
+    Broadcast,
+    Fusion,
+    Pointwise,
+    Reducing,
+    Tensor,
+    TensorExpr,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized, memoized_while_unchanged
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -244,6 +253,22 @@ def recompute_cheap_values(
     """
     worth = _is_kept(builder, few_registers=few_registers, inputs_only=inputs_only)
     return recompute_except(builder, lambda name: not anew(name) and worth(name))[0]
+
+
+def recompute_parts_of_rows(builder: ScheduleBuilder) -> None:
+    """Compute values that have some of the reduced dims, but not all, once for each use.
+
+    These dims are merged: what lacks one of them is spread over threads in another way than what has them all, and cannot be
+    kept for several loops.
+    """
+    graph, reduced = builder.graph(), reduced_groups_of(builder)
+    row = frozenset(g for g in reduced if not g.is_broadcast)
+    for e in reversed(builder.exprs):
+        name = tensor_outputs(e)[0].name
+        own = row.intersection(graph.group(d) for d in builder.state(name).tensor.visible if not d.is_broadcast)
+        if isinstance(e, (Pointwise, Broadcast)) and own and own < row and name not in builder.output_names:
+            for use in builder.uses(name)[1:]:
+                builder.recompute(name, [use])
 
 
 def kept_values(builder: ScheduleBuilder) -> tuple[PersistentBuffer, ...]:

@@ -22,7 +22,12 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.data_passes import empty_schedule, recompute_cheap_values, sink_pass_count
+from fuser.schedule.analysis.data_passes import (
+    empty_schedule,
+    recompute_cheap_values,
+    recompute_parts_of_rows,
+    sink_pass_count,
+)
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows, row_extent_ranges
 from fuser.schedule.cost.persistent_buffer_size import (
@@ -148,6 +153,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     placed = copy_rows_to_shared(builder, copies, params)
     evict_last(builder, copies)
     recompute_cheap_values(builder, inputs_only=params.inputs_only)
+    recompute_parts_of_rows(builder)
     pass_through_registers(builder, placed)
     name = reference_result(builder)
     at = _transform(builder, name, params, blocks if params.groups is None else params.groups.count)

@@ -40,6 +40,7 @@ from fuser.records import record
 from fuser.schedule.analysis.data_passes import (
     recompute_cheap_values,
     recompute_except,
+    recompute_parts_of_rows,
     reduced_groups_of,
     row_reductions,
 )
@@ -136,6 +137,7 @@ def schedule_reduction(
     stages = {} if in_registers else recompute_except(builder)[1]
     if in_registers:
         recompute_cheap_values(builder)
+        recompute_parts_of_rows(builder)
     graph, along = builder.graph(), reduced_groups_of(builder)
     lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
     visible = {t.name: t.visible for t in builder.tensors}

@@ -137,11 +137,12 @@ class _Partitioner:
             place = second
         else:
             return None
-        # What nothing else reads of the first one is not stored.
+        # What nothing else reads of the first one is not stored: nor does the other one read it as if it were.
+        stored = {t for p in parts[:place] if p is not a for t in p.wanted}
         others = frozenset[Tensor]().union(*(self._reads(p) for p in parts if p is not a and p is not b))
         shown = others.union(self.fusion.output_tensors)
         wanted = tuple(t for t in dict.fromkeys((*a.wanted, *b.wanted)) if t in shown)
-        joined = _PlannedPart(wanted, (a.made | b.made).difference(a.wanted, b.wanted))
+        joined = _PlannedPart(wanted, (a.made | b.made) & stored)
         return (place, joined) if self.is_accepted(self._part(*joined)[0]) else None
 
     def _reads(self, part: _PlannedPart) -> frozenset[Tensor]:

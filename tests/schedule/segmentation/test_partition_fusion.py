@@ -437,3 +437,27 @@ def test_what_two_parts_compute_is_stored_once() -> None:
     np.testing.assert_array_equal(np.asarray(found[0]), np.minimum(given, 0.5))
     np.testing.assert_allclose(np.asarray(found[1]), wide / wide.sum(), rtol=1e-6)
     np.testing.assert_array_equal(updated, np.minimum(given, 0.5))
+
+
+def test_what_a_merged_part_does_not_store_nobody_reads() -> None:
+    """Two lookups share a large input with what they look up in, and are merged with it one after the other."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, y = fd.define_tensor([3, 2], True, Float), fd.define_tensor([3, 2], True, BFloat16)
+        column, at = fd.define_tensor([2], True, Float), fd.define_tensor([3, 2], True, Int)
+        wide = o.cast(y, Float)
+        beside = o.broadcast(column, [True, False])
+        total = o.add(o.mul(x, wide), beside)
+        centred = o.tanh(o.sub(total, o.sum(o.mul(x, x), [0], keepdim=True)))
+        fd.add_output(o.take_along_axis(centred, at, 1))
+        scaled = o.mul(wide, beside)
+        fd.add_output(o.sum(o.mul(scaled, scaled), [1]))
+        fd.add_output(o.take_along_axis(total, at, 1))
+        fd.add_output(o.sum(o.mul(centred, centred), [1]))
+    random = np.random.default_rng(0)
+    arrays: list[Any] = [random.standard_normal(s) for s in ((3, 2), (3, 2), (2,))]
+    arrays = [a.astype(t.numpy) for a, t in zip(arrays, (Float, BFloat16, Float), strict=True)]
+    arrays.append(random.integers(0, 2, (3, 2)))
+    assert fd.fusion is not None
+    for f, e in zip(fd.execute(arrays, device="simulator"), evaluate_fusion(fd.fusion.ir_fusion, arrays), strict=True):
+        np.testing.assert_allclose(np.asarray(f, np.float64), np.asarray(e, np.float64), rtol=1e-5, atol=1e-6)
