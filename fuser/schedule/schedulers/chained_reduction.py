@@ -167,9 +167,7 @@ def _chained_to(
     return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
 
-def _with_persistent_columns(
-    columns: OuterPersistentParams, placed: PlacedColumns, device: DeviceInfo
-) -> ChainedParams:
+def _with_persistent_columns(placed: PlacedColumns, device: DeviceInfo) -> ChainedParams:
     """Where blocks hold what is reduced of some columns: as many blocks as are co-resident go over all of these.
 
     Each of them leaves one result to join, and the last one has all of those to read.
@@ -178,7 +176,7 @@ def _with_persistent_columns(
     trips = -(-count // (device.sm_count * placed.mapping.resident))
     blocks = -(-count // trips) if trips > 1 else 0
     words = f"{blocks or count} blocks of {trips} iterations: the last one combines the results of all"
-    return ChainedParams(columns, blocks, reasons=Reasons(lambda: (*columns.reasons, words)))
+    return ChainedParams(placed.params, blocks, reasons=Reasons(lambda: (*placed.params.reasons, words)))
 
 
 def _row_reduction_params(
@@ -197,7 +195,7 @@ def _row_reduction_params(
     found = propose(head, loops, inputs, device, ending=device.latencies.atomic_ns / 1e3)
     if isinstance(found, OuterPersistentParams):
         return Refused("the blocks share all rows of their columns")
-    return loops if isinstance(found, Refused) else _with_persistent_columns(*found, device)
+    return loops if isinstance(found, Refused) else _with_persistent_columns(found, device)
 
 
 def _row_count_ranges(

@@ -96,8 +96,9 @@ class GridOuterShape:
 
 @record
 class PlacedColumns:
-    """Columns that blocks hold: their mapping, and the microseconds that all of them should take."""
+    """Columns that blocks hold: parameters, with their mapping and the microseconds that all of them should take."""
 
+    params: OuterPersistentParams
     space: ColumnSpace
     mapping: ColumnMapping
     time_us: float
@@ -125,7 +126,7 @@ class OuterPersistentScheduler(Scheduler):
         if loops.inner:
             return Refused("the fastest dim is reduced")
         found = propose_columns(segment, loops, inputs, device)
-        return found[0] if isinstance(found, tuple) else found
+        return found.params if isinstance(found, PlacedColumns) else found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, OuterPersistentParams)
@@ -205,36 +206,29 @@ def propose_grid_persistent(
 
 def propose_columns(
     segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
-) -> tuple[OuterPersistentParams, PlacedColumns] | OuterPersistentParams | Refused:
-    """Parameters for blocks that hold all rows of their columns, with their mapping, or for blocks that share them: whichever
-    should be faster. `loops`, `ending`: see `propose_in_registers`."""
+) -> PlacedColumns | OuterPersistentParams | Refused:
+    """Parameters for blocks that hold all rows of their columns, or for blocks that share them: whichever should be faster.
+    `loops`, `ending`: see `propose_in_registers`."""
     shared = propose_grid_persistent(segment, loops, inputs, device)
-    held = propose_in_registers(segment, loops, inputs, device, ending=ending, may_share=ending == 0.0)
+    held = propose_in_registers(segment, loops, inputs, device, ending=ending)
     if isinstance(held, Refused) or isinstance(shared, Refused):
         return shared if isinstance(held, Refused) else held
-    _, found = held
-    return shared if over_grid_time(found.space, shared.reduction.grid_reduce, device) < found.time_us else held
+    return shared if over_grid_time(held.space, shared.reduction.grid_reduce, device) < held.time_us else held
 
 
 def propose_in_registers(
-    segment: Fusion,
-    loops: ReductionParams,
-    inputs: SegmentInputs,
-    device: DeviceInfo,
-    *,
-    ending: float = 0.0,
-    may_share: bool = False,
-) -> tuple[OuterPersistentParams, PlacedColumns] | Refused:
-    """Parameters for blocks that hold all rows of their columns, and how they came about.
+    segment: Fusion, loops: ReductionParams, inputs: SegmentInputs, device: DeviceInfo, *, ending: float = 0.0
+) -> PlacedColumns | Refused:
+    """Parameters for blocks that hold all rows of their columns; where all of them leave something for the last one, none are a
+    cluster.
 
     loops      of the same reduction in passes: which accesses may be wide
     ending     see `ColumnSpace`
-    may_share  whether they may be the blocks of a cluster
     """
     space = _column_space(segment, loops, inputs, device)
     if isinstance(space, Refused):
         return space
-    space = replace(space, may_share=may_share, ending=ending)
+    space = replace(space, may_share=ending == 0.0, ending=ending)
     rows, columns = space.rows, space.columns
     best = best_mapping(COLUMNS, space, device)
     if best is None:
@@ -259,7 +253,7 @@ def propose_in_registers(
         f"{m.along} threads of {m.sharing} blocks share a column, each holds {m.batch} rows",
         f"about {m.registers} registers a thread, {m.resident} blocks an SM, {time_us:.1f} us",
     )
-    return OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), PlacedColumns(space, m, time_us)
+    return PlacedColumns(OuterPersistentParams(made, extent_ranges=bounds, reasons=reasons), space, m, time_us)
 
 
 def _column_space(
