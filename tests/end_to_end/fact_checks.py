@@ -37,7 +37,7 @@ from fuser.ir.facts import (
 from fuser.ir.fusion.fusion import Fusion, Tensor
 from fuser.ir.integers.integers import Symbol
 from fuser.runtime.arrays.device_tensor import DeviceTensor
-from fuser.runtime.devices.device import Device
+from fuser.runtime.devices.device import Device, get_device
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.kernels.plan_evaluation import evaluation_of, facts_hold
 from fuser.runtime.layouts import element_span
@@ -108,9 +108,9 @@ class Subject:
                 return found
         return None
 
-    def params(self, bound: BoundInputs) -> list[object]:
+    def params(self, bound: BoundInputs, device: Device | None = None) -> list[object]:
         """What the schedulers would choose for these arguments."""
-        compiler = KernelCompiler(self.device)
+        compiler = KernelCompiler(device or self.device)
         every = inputs_of_segments(self.segmented, bound)
         return [
             compiler.propose(segment, inputs)
@@ -256,14 +256,10 @@ def further(subject: Subject, count: int, seed: int) -> Iterator[tuple[Mapping[s
 
 
 def check_many_shapes(subject: Subject, count: int = FURTHER) -> None:
-    """Further shapes run on the program, and without compiling through a cache whose kernels the same arguments made."""
-    cache = FusionExecutorCache(_handle(subject.case))
-    plain, placed = subject.arguments(subject.sizes, subject.layouts, 0)
-    subject.check(cache.execute(placed, device=subject.where), plain, placed, "first")
-    compiled = cache.counters()["kernels_compiled"]
-    first = subject.params(bind_inputs(subject.fusion, subject.descriptors(subject.sizes, subject.layouts)))
-    same = 0
-    for number, (sizes, layouts) in enumerate(further(subject, count, seed=1)):
+    """Further shapes run on the program; those with the same parameters share kernels in a cache."""
+    runs_on = subject.device if subject.where is None else get_device(subject.where)
+    alike: dict[tuple[object, ...], list[tuple[Mapping[str, int], list[Layout | None]]]] = {}
+    for number, (sizes, layouts) in enumerate([(subject.sizes, subject.layouts), *further(subject, count, seed=1)]):
         what = f"{subject.case.name} for {sizes}"
         plain, placed = subject.arguments(sizes, layouts, number)
         before = subject.program.counters()
@@ -275,16 +271,19 @@ def check_many_shapes(subject: Subject, count: int = FURTHER) -> None:
             plain, placed = subject.arguments(sizes, layouts, number)
             subject.check(_run(subject, placed), plain, placed, what)
             assert subject.program.counters()["recompiles"] == after["recompiles"], what
-    # Of small tensors few shapes have the same parameters: others are drawn until one of them has.
-    for seed in range(1, 9):
-        for number, (sizes, layouts) in enumerate(further(subject, count, seed)) if not same else ():
-            if subject.params(bind_inputs(subject.fusion, subject.descriptors(sizes, layouts))) == first:
-                same += 1
-                what = f"{subject.case.name} for {sizes}"
-                plain, placed = subject.arguments(sizes, layouts, number)
-                subject.check(cache.execute(placed, device=subject.where), plain, placed, what)
-                assert cache.counters()["kernels_compiled"] == compiled, what
-    assert same or not compiled or count < FURTHER, f"no further shape of {subject.case.name} has the same parameters"
+        params = subject.params(bind_inputs(subject.fusion, subject.descriptors(sizes, layouts)), runs_on)
+        alike.setdefault(tuple(params), []).append((sizes, list(layouts)))
+    # All facts of the first shape's kernels hold for the others; of those alike some share kernels, whoever is first.
+    first, most = next(iter(alike.values())), max(alike.values(), key=len)
+    cache, compiled = FusionExecutorCache(_handle(subject.case)), list[int]()
+    for number, (sizes, layouts) in enumerate(first if len(first) > 1 else most):
+        what = f"{subject.case.name} for {sizes}"
+        plain, placed = subject.arguments(sizes, layouts, number)
+        subject.check(cache.execute(placed, device=subject.where), plain, placed, what)
+        compiled.append(cache.counters()["kernels_compiled"])
+        assert len(first) == 1 or compiled[-1] == compiled[0], what
+    is_shared = compiled[-1] < len(compiled) * compiled[0]
+    assert is_shared or not compiled[0] or count < FURTHER, f"no two shapes of {subject.case.name} share a kernel"
 
 
 def _run(subject: Subject, placed: Sequence[Any]) -> list[Any]:

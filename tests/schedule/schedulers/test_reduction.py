@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -304,7 +303,7 @@ def test_equal_values_have_no_variance(axis: int) -> None:
 
 
 @pytest.mark.parametrize("values", [1, 4])
-def test_what_a_row_has_one_of_is_not_streamed(values: int) -> None:
+def test_what_a_row_has_one_of_takes_no_registers_for_each_element(values: int) -> None:
     """It is read for every element of a row: the compiler is to see that the loads of a vector are one."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, D.BFloat16)
@@ -318,8 +317,6 @@ def test_what_a_row_has_one_of_is_not_streamed(values: int) -> None:
     kernel = KernelCompiler(H200).compile(fd.fusion, inputs)
     names = fd.fusion.ir_fusion.inputs
     assert f"&{names[0].name}[" in kernel.source
-    streamed = set(re.findall(r"__ldcs\([^&\n]*&(\w+)\[", kernel.source))
-    assert streamed == {names[0].name}
     if nvrtc.is_available():
         assert kernel.resources is not None
         assert kernel.resources.spill_bytes == 0
