@@ -56,7 +56,7 @@ BLOCKS = (64, 128, 256, 512, 1024)
 """Threads of a block."""
 UNROLLS = (1, 2, 4, 8, 16)
 """Accesses of an iteration, at most."""
-MIDDLING_BLOCK, MIDDLING_UNROLL = 256, 4
+MIDDLING_BLOCK, MIDDLING_UNROLL = 512, 4
 """Of these: what is proposed where estimates do not tell."""
 CLUSTERS = (4, 8, 16)
 """Blocks of a cluster."""
