@@ -103,8 +103,9 @@ def test_without_times_it_says_how_to_measure_some(tmp_path: Path, capsys: pytes
 
 
 REACHED_95, REACHED = 0.23, 0.57
-"""Of segments that nothing was fitted to, and of all. Both are above the limits of `make regret`, which says so: more than 5 % of
-the segments are 20 % behind, and one of 710 by half (decibels that are normalised: statistics in one pass of rows that are cut)."""
+"""Of segments that nothing was fitted to, and of all. Both are above the limits of `make regret`, which says so: of the former
+more than 5 % are 20 % behind, and one of 710 is behind by half (normalised decibels: statistics in one pass of rows that are
+cut)."""
 
 
 def test_measured_proposals_do_not_fall_behind_the_best_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
