@@ -89,18 +89,18 @@ class ProposalClock:
             setattr(scheduler, "propose", plain)  # noqa: B010
 
     def _watching(self, plain: Any, name: str) -> Any:
-        def propose(*given: Any) -> Any:
+        def propose(*given: Any, **named: Any) -> Any:
             if self._is_inside:
-                return plain(*given)
+                return plain(*given, **named)
             self._is_inside = True
             try:
-                taken, answer = _timed(lambda: plain(*given))
+                taken, answer = _timed(lambda: plain(*given, **named))
             finally:
                 self._is_inside = False
             segment: Fusion = given[1]
             known = next((p for p in self.found if p.scheduler == name and p.segment is segment), None)
             if known is None:
-                self.found.append(Proposal(name, segment, taken, lambda: plain(*given)))
+                self.found.append(Proposal(name, segment, taken, lambda: plain(*given, **named)))
             else:
                 known.grown.append(taken)
             return answer

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.case_sets import SETS
 from benchmarks.cases import select_cases
-from benchmarks.compile_case import with_more_rows
+from benchmarks.compile_case import proposed, with_more_rows
 from benchmarks.proposals import TIMES, ProposalClock, main, percentile, proposals_of, verdict_of
 from fuser.ir.device_info import H200
 from fuser.schedule.segmentation.registry import SCHEDULERS
@@ -19,6 +20,15 @@ def test_every_scheduler_that_is_asked_is_timed() -> None:
     assert [p.scheduler for p in found] == ["inner_persistent", "outer_persistent"]
     assert all(p.first > 0 and p.again() > 0 for p in found)
     assert [type(s).propose for s in SCHEDULERS] == plain
+
+
+def test_what_is_planned_beside_a_clock_is_what_is_planned() -> None:
+    """A scheduler that asks another one does so by name, too: a clock that takes no such argument is a failed proposal."""
+    case = next(c for c in SETS["everyday"]() if c.name.startswith("distillation_kl_bf16"))
+    plain = [type(params) for _, params in proposed(case, H200)]
+    with ProposalClock():
+        assert [type(params) for _, params in proposed(case, H200)] == plain
+    assert "chained_reduction" in {p.scheduler for p in proposals_of(case, H200)}
 
 
 def test_a_clock_takes_itself_away_after_a_failure() -> None:
