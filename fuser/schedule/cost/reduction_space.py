@@ -168,7 +168,6 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         limit //= 2
     kept_count, reduced_count = found.kept, found.length
     full = sum(size for _, size, dims in reads if dims == largest)
-    moved = kept_count * reduced_count * full
     widest = max([*(size for _, size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
     has_gather = _has_gather(segment, graph, reduced)
     short = max(1, _SHORT_ACCESS // widest)
@@ -179,47 +178,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         # Results are as many as what is read: neighbouring threads should store neighbours.
         limit = min(limit, short)
     row = _fastest_groups([groups[d] for d in order], reduced)
-    has_statistics = any(isinstance(e, Welford) for e in reductions)
-    # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
-    has_exponentials = any(isinstance(e, ExpSum) for e in reductions)
-    # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
-    is_whole = (
-        inner
-        and has_exponentials
-        and all(size < 4 for _, size, _ in reads)
-        and reduced_count % (_MIN_WHOLE * limit) == 0
-    )
-    # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
-    others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
-    allow_misaligned = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
-    accesses = choose_accesses(
-        graph,
-        segment,
-        row,
-        inputs,
-        limit,
-        allow_misaligned=allow_misaligned,
-        may_follow=inner,
-        may_span=not inner,
-        least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
-    )
-    run = contiguous_suffix(graph, segment, row, extent, inputs) if inner else row
-    run_dims = 0
-    if len(run) < len(row):
-        cut = choose_accesses(graph, segment, run, inputs, limit, allow_misaligned=not has_statistics, may_follow=True)
-        divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
-        if _keep_rows_separate(kept_count * reduced_count, full, divisions, cut, device):
-            row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
-    if not inner and not isinstance(accesses.access, Aligned) and (moved <= _LITTLE or reduced_count <= _FEW_ROWS):
-        # A misaligned access of two elements would be three of one.
-        accesses = choose_accesses(
-            graph, segment, row, inputs, min(limit, short), allow_misaligned=False, may_follow=False
-        )
-    if inner and accesses.vector > short and _reads_elements(segment, graph, row[-1], accesses):
-        # Neighbouring threads should read neighbours of what they read element by element.
-        accesses = choose_accesses(
-            graph, segment, row, inputs, min(limit, short), allow_misaligned=False, may_follow=False
-        )
+    row, accesses, run_dims = _find_accesses(found, row, reads, limit, short, device)
     is_cut = not isinstance(accesses.access, Aligned)
     vector = accesses.vector
     kept_run, is_dense = (0, False) if inner else _kept_run(found, names)
@@ -241,10 +200,10 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
         bytes_per_step=vector * full,
-        statistics=has_statistics,
+        statistics=any(isinstance(e, Welford) for e in reductions),
         may_split=sink_pass_count(empty_schedule(segment)) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
-        exponentials=has_exponentials,
+        exponentials=any(isinstance(e, ExpSum) for e in reductions),
         misaligned=is_cut,
         joined=partial_result_bytes(segment, 1 if inner else vector),
         written=sum(outputs),
@@ -260,6 +219,60 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         stored=sum(t.dtype.itemsize for t in segment.output_tensors if reduced.isdisjoint(map(graph.group, t.visible))),
     )
     return SizedReduction(space, order, run_dims, accesses)
+
+
+def _find_accesses(
+    found: ReducedSpace,
+    row: list[Group],
+    reads: Sequence[tuple[str, int, int]],
+    limit: int,
+    short: int,
+    device: DeviceInfo,
+) -> tuple[list[Group], RowAccesses, int]:
+    """The dims that vectors are along, accesses (`short` where those up to `limit` do not pay), dims that are loops alone."""
+    segment, graph, inputs, extent = found.segment, found.graph, found.inputs, found.sizes
+    inner, elements = row[-1] in found.reduced, found.kept * found.length
+    largest = max((dims for *_, dims in reads), default=0)
+    full = sum(size for _, size, dims in reads if dims == largest)
+    reductions = reductions_of(segment)
+    has_statistics = any(isinstance(e, Welford) for e in reductions)
+    # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
+    has_exponentials = any(isinstance(e, ExpSum) for e in reductions)
+    # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
+    is_narrow = all(size < 4 for _, size, _ in reads)
+    is_whole = inner and has_exponentials and is_narrow and found.length % (_MIN_WHOLE * limit) == 0
+    # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+    others = [g for g in found.groups if g not in row and g not in found.reduced and not g.is_broadcast]
+    allow_misaligned = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
+    accesses = choose_accesses(
+        graph,
+        segment,
+        row,
+        inputs,
+        limit,
+        allow_misaligned=allow_misaligned,
+        may_follow=inner,
+        may_span=not inner,
+        least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
+    )
+    run = list(contiguous_suffix(graph, segment, row, extent, inputs)) if inner else row
+    run_dims = 0
+    if len(run) < len(row):
+        cut = choose_accesses(graph, segment, run, inputs, limit, allow_misaligned=not has_statistics, may_follow=True)
+        divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
+        if _keep_rows_separate(elements, full, divisions, cut, device):
+            row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
+    if inner:
+        # Neighbouring threads should read neighbours of what they read element by element.
+        is_short = accesses.vector > short and _reads_elements(segment, graph, row[-1], accesses)
+    else:
+        # A misaligned access of two elements would be three of one.
+        is_few = elements * full <= _LITTLE or found.length <= _FEW_ROWS
+        is_short = not isinstance(accesses.access, Aligned) and is_few
+    if is_short:
+        limit = min(limit, short)
+        accesses = choose_accesses(graph, segment, row, inputs, limit, allow_misaligned=False, may_follow=False)
+    return row, accesses, run_dims
 
 
 def round_to_significant_bits(count: int, digits: int) -> int:
