@@ -312,7 +312,7 @@ class _Hoist:
     def _resized(self, expr: Resize) -> bool:
         frame = Frame(expr.windows, tuple(d.extent for d in expr.output.visible))
         source = self._new(expr.input)
-        if source in self.builder.inputs or not frame.moves(source):
+        if source in self.builder.inputs or expr.output.root is not None or not frame.moves(source):
             return False
         if expr.fill is not None or self.only is not None:
             found = self._filling(source, frame, expr.fill)
@@ -390,7 +390,7 @@ class _Hoist:
         for t in expr.inputs:
             part = self._new(t)
             made = self.fusion.definitions.get(t)
-            if isinstance(made, Resize) and self._new(made.input) not in self.builder.inputs:
+            if isinstance(made, Resize) and t.root is None and self._new(made.input) not in self.builder.inputs:
                 frame = Frame(made.windows, tuple(d.extent for d in t.visible))
                 others = (w for d, w in enumerate(made.windows) if d != expr.dim)
                 extents = (e for d, e in enumerate(frame.extents) if d != expr.dim)
@@ -414,9 +414,9 @@ class _Hoist:
     def _gather_of_slice(self, expr: Gather, source: Tensor, index: Tensor) -> Tensor | None:
         """A lookup in a slice or a pad as one read, with an index that counts from the start of the tensor; None for another
         source, and where elements of it are one: a lookup does not move along what is broadcast, in the tensor or in the slice.
-        None too for a pad along what is looked up."""
+        None too for a pad along what is looked up, and where a dim of the result is a part of one that the windows are of."""
         made = self.definitions.get(source)
-        if not isinstance(made, Resize) or expr.windows:
+        if not isinstance(made, Resize) or expr.windows or made.output.root is not None:
             return None
         is_whole = _spans(made.windows[expr.dim], source.visible[expr.dim].extent)
         if made.fill is not None and (expr.kind is not GatherKind.index_select or not is_whole):

@@ -555,3 +555,15 @@ def test_nothing_is_looked_up_in_a_table_without_columns() -> None:
         fd.add_output(fd.ops.pad(fd.ops.index_select(x, i, 0), [1, 1], 3.0))
     found = fd.execute([np.zeros((6, 0)), np.array([5, 0, 2])], device="simulator")[0]
     np.testing.assert_array_equal(found, np.full((3, 2), 3.0))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_lookup_in_a_slice_whose_dim_has_parts(offset: int) -> None:
+    """A reshape behind a slice makes parts of its dim; the windows of the slice are of the whole."""
+    with FusionDefinition() as fd:
+        x, index = fd.define_tensor([10, 3, 2]), fd.define_tensor([-1], [True], D.Int)
+        rows = fd.ops.reshape(fd.ops.slice(x, [offset, 0, 0], [8 + offset, 3, 2]), [4, 2, 3, 2])
+        fd.add_output(fd.ops.index_select(rows, index, 3))
+    given, chosen = np.arange(60, dtype="f4").reshape(10, 3, 2), np.array([1, 0, 1])
+    (found,) = fd.execute([given, chosen], device="simulator")
+    np.testing.assert_array_equal(found, given[offset : 8 + offset].reshape(4, 2, 3, 2)[..., chosen])
