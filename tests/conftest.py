@@ -28,6 +28,12 @@ TESTS = Path(__file__).parent
 
 # What tests compile they compile, at import as well, and leave nothing in the person's home.
 os.environ["FUSER_CACHE"] = "off"
+if importlib.util.find_spec("hypothesis") is not None:
+    from hypothesis import settings
+
+    # A loaded machine is no defect: how long an example takes is asked by benchmarks.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
