@@ -129,7 +129,8 @@ def _has_shared_input(segments: Sequence[Segment]) -> bool:
     seen: set[Tensor] = set()
     for s in segments:
         rank = ranks(s.fusion)
-        largest = {t for t in s.fusion.input_tensors if rank[t] == max(rank.values())}
+        most = max(rank.values())
+        largest = {t for t in s.fusion.input_tensors if rank[t] == most}
         if not seen.isdisjoint(largest):
             return True
         seen |= largest
