@@ -25,8 +25,9 @@ from fuser.schedule.analysis.reference import dim_groups
 
 
 def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
-    """For each subset of outputs that need reductions over the same dims: the exprs that it depends on.
+    """For each subset of computed outputs that need reductions over the same dims: the exprs that it depends on.
 
+    An output that is an input counts for none: no expr computes it.
     Empty if reductions have different iteration spaces, if there is only one subset, if two subsets need the same reduction or
     the same output, or if the values in common are costly: computed by other exprs than pointwise ones and views, or from more
     bytes of inputs than storing and reading them again takes.
@@ -36,9 +37,10 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     if len({frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast) for t in reduced}) != 1:
         return []
     kinds: dict[frozenset[frozenset[Group]], list[Tensor]] = {}
-    if len(fusion.output_tensors) < 2 or any(o.alias_of is not None for o in fusion.outputs):
+    computed = [t for t in fusion.output_tensors if t in fusion.definitions]
+    if len(computed) < 2 or any(o.alias_of is not None for o in fusion.outputs):
         return []
-    for t in fusion.output_tensors:
+    for t in computed:
         found = (e for e in exprs_below([t], fusion.definitions) if isinstance(e, Reducing))
         own = frozenset(concrete_reduced_groups(graph, tensor_outputs(e)[0]) for e in found)
         kinds.setdefault(own, []).append(t)

@@ -90,12 +90,35 @@ def sum_of_an_output(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.sum(x, 0))
 
 
-KINDS = [(two_sums, 2), (sum_of_normalised, 0), (sums_of_much, 0), (one_kind, 0), (sum_of_an_output, 0)]
+def returned_input(fd: FusionDefinition) -> None:
+    """No expr computes what is an input: a subset of none would be a kernel of nothing."""
+    x = fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(x)
+    fd.add_output(fd.ops.sum(x, 0))
+
+
+def returned_input_and_two_sums(fd: FusionDefinition) -> None:
+    fd.add_output(fd.define_tensor([-1, -1], True, Float))
+    two_sums(fd)
+
+
+KINDS = [
+    (two_sums, 2),
+    (sum_of_normalised, 0),
+    (sums_of_much, 0),
+    (one_kind, 0),
+    (sum_of_an_output, 0),
+    (returned_input, 0),
+    (returned_input_and_two_sums, 2),
+]
 
 
 @pytest.mark.parametrize(("define", "count"), KINDS)
 def test_lots(define: Callable[[FusionDefinition], None], count: int) -> None:
-    assert len(lots(fusion_of(define))) == count
+    fusion = fusion_of(define)
+    assert len(lots(fusion)) == count
+    kernels = [s for s in segment_fusion(fusion).segments if s.has_kernel]
+    assert all(s.fusion.tensor_exprs for s in kernels)
 
 
 def test_rows_that_no_block_holds_take_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
