@@ -513,7 +513,8 @@ def cat(s: Steps) -> None:
     ]
     parts = [i, *(s.rng.choice((i, *found)) for _ in range(s.rng.randint(1, 2)))]
     made = np.concatenate([s.steps[k].wide for k in parts], dim)
-    ones = [made.shape[d] == 1 if d == dim else one for d, one in enumerate(x.ones)]
+    # One element and nothing else: a definition knows that of static extents alone.
+    ones = [one and d != dim for d, one in enumerate(x.ones)]
     s.add(parts, lambda fd, *t: fd.ops.cat(list(t), dim), made, ones, error=max(s.steps[k].error for k in parts))
 
 

@@ -135,13 +135,13 @@ def _access(
     """How the tile of a thread is laid out in an argument ("run", "across" or ""), and elements of an access."""
     along = a.stride(run[-1])
     run_of_cell, strides_apart = inner_tile.runs.get(a.name), inner_tile.strided.get(a.name, (0, ()))[1]
-    is_across = along == 1 and run_of_cell is None
+    is_across = along == 1 and run_of_cell is None and bool(strides_apart)
     if not is_across and is_displaced_in_tile(sized.graph, a, inner_tile.inner):
         return "", 1
     if run_of_cell is not None:
         placement, count = ("run", vector * run_of_cell) if along == run_of_cell else ("", run_of_cell)
     elif along == 1:
-        placement, count = ("across" if strides_apart else ""), vector
+        placement, count = ("across" if is_across else ""), vector
     else:
         return "", 1
     width = min(ACCESS_BYTES // a.tensor.dtype.itemsize, count & -count)

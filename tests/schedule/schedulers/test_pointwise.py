@@ -482,6 +482,26 @@ def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
             np.testing.assert_array_equal(np.asarray(found[1]), -values[1][:, cut:])
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 1, 3, 2), (3, 0, 1, 2)], ids=str)
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("negated", [False, True])
+def test_short_rows_padded_along_both_dims(
+    order: tuple[int, ...], columns: int, negated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has whole rows of the result, and a read has one element of each: its vectors are along what is around them."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    x = np.random.default_rng(0).integers(-9, 9, (16, 8, 8, columns)).astype(np.float32)
+
+    def define(fd: FusionDefinition) -> None:
+        stored = fd.define_tensor([-1] * 4, True, Float)
+        padded = fd.ops.pad(fd.ops.permute(stored, [order.index(d) for d in range(4)]), [1, 1, 4, 4])
+        fd.add_output(fd.ops.neg(padded) if negated else padded)
+
+    wanted = np.pad(x, [(0, 0), (0, 0), (4, 4), (1, 1)])
+    (found,) = run(define, [np.ascontiguousarray(np.transpose(x, order))])
+    np.testing.assert_array_equal(found, -wanted if negated else wanted)
+
+
 def test_candidates_ask_only_for_extents_that_hold() -> None:
     define, inputs = joined(4100, 1028)
     with FusionDefinition() as fd:
