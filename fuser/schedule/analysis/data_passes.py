@@ -1,8 +1,8 @@
 """Data passes of a segment with reductions, and the values that are kept on chip between them.
 
-A *data pass* reads the full-size data once. It ends in reductions whose inputs depend on the same number of earlier
-reductions, or in full-size outputs. A full-size value that two data passes need is either kept on chip or recomputed from kept
-values.
+A *data pass* reads the full-size data once. It ends in reductions and scans whose inputs depend on the same number of earlier
+ones, or in full-size outputs. A full-size value that two data passes need is either kept on chip or recomputed from kept
+values; the result of a scan is kept.
 
 All reductions of a segment reduce the same dims, except *chained* ones: these reduce the results of others over other dims.
 """
@@ -16,6 +16,7 @@ from fuser.ir.fusion.fusion import (
     Fusion,
     Pointwise,
     Reducing,
+    Scan,
     Tensor,
     TensorExpr,
     tensor_inputs,
@@ -109,7 +110,8 @@ def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
 
 @memoized_while_unchanged
 def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
-    """Data pass of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
+    """Data pass of each sink: results of reductions and scans, and full-size outputs. It is how many reductions and scans must
+    come before, in a row.
 
     The parts of a reduction are of one data pass.
     """
@@ -118,19 +120,19 @@ def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
     own = set(row_reductions(builder))
     for expr in builder.exprs:
         below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
-        is_reduction = expr in own
-        if is_reduction and tensor_inputs(expr)[0].name in builder.partial_results:
+        is_sink = expr in own or isinstance(expr, Scan)
+        if is_sink and tensor_inputs(expr)[0].name in builder.partial_results:
             below -= 1
         for t in tensor_outputs(expr):
-            depth[t.name] = below + is_reduction
-            if is_reduction:
+            depth[t.name] = below + is_sink
+            if is_sink:
                 result[t.name] = below
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
     for name in builder.output_names - builder.input_names:
         t = builder.state(name).tensor
         if any(graph.group(d) in reduced for d in t.visible):
-            result[name] = depth.get(name, 0)
+            result.setdefault(name, depth.get(name, 0))
     return result
 
 
@@ -144,7 +146,7 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     expr = builder.definition(name)
     if isinstance(expr, Pointwise):
         return expr.op in _CHEAP
-    return not isinstance(expr, Reducing)
+    return not isinstance(expr, (Reducing, Scan))
 
 
 @memoized_while_unchanged
@@ -208,7 +210,8 @@ def _plan_passes(
     again: dict[str, list[int]] = {}
     order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     for name in reversed(order):
-        if name not in wide or name in level or name in builder.input_names:
+        is_scanned = isinstance(builder.definition(name), Scan)
+        if name not in wide or (name in level and not is_scanned) or name in builder.input_names:
             continue
         needed: set[int] = set()
         for use in builder.uses(name):
@@ -216,6 +219,9 @@ def _plan_passes(
             needed.add(stage.get(target, 0))
             needed.update(again.get(target, ()))
         if not needed:
+            continue
+        if is_scanned:
+            kept.append(PersistentBuffer(name, level[name], max(needed)))
             continue
         first, *later = sorted(needed)
         stage[name] = first

@@ -29,6 +29,12 @@ def reductions_of(segment: Fusion) -> tuple[Reducing, ...]:
 
 
 @memoized
+def scans_of(segment: Fusion) -> tuple[Scan, ...]:
+    """Scans in order."""
+    return tuple(e for e in segment.tensor_exprs if isinstance(e, Scan))
+
+
+@memoized
 def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
     """The first result of the reduction with most dims of more than one element."""
     return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
@@ -41,13 +47,17 @@ def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
 
 @memoized
 def accepts_reductions(segment: Fusion) -> Accepted | Refused:
-    """Whether reductions run over the same dims of one iteration space. Four schedulers ask."""
+    """Whether reductions run over the same dims of one iteration space, and nothing is scanned. Four schedulers ask."""
+    scans = scans_of(segment)
+    return Refused(f"{scans[0].input.name} is scanned") if scans else accepts_reductions_and_scans(segment)
+
+
+@memoized
+def accepts_reductions_and_scans(segment: Fusion) -> Accepted | Refused:
+    """Whether reductions run over the same dims of one iteration space, and scans along the one dim that is reduced."""
     reductions = reductions_of(segment)
     if not reductions:
         return Refused("nothing is reduced")
-    scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
-    if scanned is not None:
-        return Refused(f"{scanned.input.name} is scanned")
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     reduced = reduced_groups(graph, reference)
@@ -55,6 +65,11 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
         result = tensor_outputs(e)[0]
         if reduced_groups(graph, result) != reduced:
             return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
+    for scan in scans_of(segment):
+        if {g for g in reduced if not g.is_broadcast} != {graph.group(scan.axis)}:
+            return Refused(
+                f"{scan.output.name} is scanned along other dimensions than {reference.name} is reduced over"
+            )
     groups = dim_groups(graph, reference)
     kept = [g for g in groups if g not in reduced and not g.is_broadcast]
     refused = refusal_of_space(segment, graph, reference, kept, groups)

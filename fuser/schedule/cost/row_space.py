@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuser.ir.device_info import WARP, DeviceInfo
 from fuser.ir.fusion.fusion import ExpSum, Fusion
 from fuser.records import record
+from fuser.schedule.analysis.reduced_dims import scans_of
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.accesses_per_thread import threads_for
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
@@ -90,6 +91,8 @@ class RowSpace:
 def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block_groups: bool = True) -> RowSpace:
     """Of the rows of a segment."""
     is_interleaved = found.element_stride > 1
+    # The elements of a scan are in the registers of a block, or of a cluster.
+    is_scanned = bool(scans_of(segment))
     statistics = has_statistics(segment)
     exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
     passes = (False, True) if statistics or exponentials else (False,)
@@ -121,8 +124,8 @@ def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block
         persistent_buffer_size(segment, one_pass=False).has_late_input,
         persistent_buffer_size(segment, one_pass=False).late_bytes,
         _count_differently_misaligned(found),
-        not is_interleaved and bool(found.shared_row_tensors(device)),
-        may_use_block_groups and not is_interleaved,
+        not is_interleaved and not is_scanned and bool(found.shared_row_tensors(device)),
+        may_use_block_groups and not is_interleaved and not is_scanned,
         found.is_single,
         is_interleaved,
     )

@@ -1,4 +1,4 @@
-"""Normalisations along the fastest dim: a row is read once and kept on chip until it is written.
+"""Normalisations and scans along the fastest dim: a row is read once and kept on chip until it is written.
 
 Loops, with K the kept dims, R the reduced ones, and constants v, tx, B, ty:
 
@@ -8,7 +8,8 @@ In registers, copies of the row tensors are outside the loop over B: each thread
 the first, and has [B][v] registers. The schedule requires R <= v*tx*B*C, which makes the loop around C one iteration. A row
 within a warp needs no block barrier. A row too long for a block is shared by the C blocks of a cluster, which reduce through
 distributed shared memory, or by a block group of the grid, which reduces through device memory. In shared memory, rows are
-copied asynchronously, and each data pass reads them again (`transforms/shared_rows.py`).
+copied asynchronously, and each data pass reads them again (`transforms/shared_rows.py`). A scan is one more exchange of the
+threads of a row: its elements are in registers, of a block or of a cluster.
 
 `cost/row_mappings.py` enumerates the mappings that fit; the one with the least estimated time is proposed.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion.fusion import Fusion
+from fuser.ir.fusion.fusion import Fusion, Scan
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -28,7 +29,7 @@ from fuser.schedule.analysis.data_passes import (
     recompute_parts_of_rows,
     sink_pass_count,
 )
-from fuser.schedule.analysis.reduced_dims import accepts_reductions
+from fuser.schedule.analysis.reduced_dims import accepts_reductions_and_scans
 from fuser.schedule.analysis.rows import Rows, contiguous_runs, find_rows, row_extent_ranges
 from fuser.schedule.cost.persistent_buffer_size import (
     inputs_first_read_after_reduction,
@@ -61,13 +62,14 @@ from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, v
 
 
 class InnerPersistentScheduler(Scheduler):
-    """Accepts segments whose full-size data is needed by more than one data pass; proposes for rows that fit on chip."""
+    """Accepts segments whose full-size data is needed by more than one data pass, with scans along rows that are reduced;
+    proposes for rows that fit on chip."""
 
     type = SchedulerType.inner_persistent
     params: ParamsClass = InnerPersistentParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
-        answer = accepts_reductions(segment)
+        answer = accepts_reductions_and_scans(segment)
         if isinstance(answer, Refused):
             return answer
         if sink_pass_count(empty_schedule(segment)) < 2:
@@ -211,6 +213,9 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.groups is not None or not params.in_shared
         else unrolled(params.batch, is_cut=not isinstance(params.access, Aligned))
     )
+    if at_once == 1 and any(isinstance(e, Scan) for e in builder.exprs):
+        # One collective takes all accesses of a thread.
+        types.append((at + 1, ParallelType.unroll))
     if at_once > 1:
         builder.split(name, at + 1, at_once)
         types[-1] = at + 3, ParallelType.block_x

@@ -26,6 +26,7 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.reduced_dims import scans_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     choose_vector,
@@ -53,11 +54,6 @@ _DIGITS = 4
 """Binary digits of the number of scans, and of the length of columns, that mappings depend on: near ones share a kernel."""
 _MAX_CANDIDATES = 12
 """Mappings that tuning measures."""
-
-
-def scans_of(segment: Fusion) -> list[Scan]:
-    """Scans in order."""
-    return [e for e in segment.tensor_exprs if isinstance(e, Scan)]
 
 
 def reference_scan(segment: Fusion, graph: IterationGraph) -> Scan:

@@ -99,10 +99,10 @@ def test_refusals(build: Build, words: str) -> None:
     "build",
     [
         rows,
-        lambda fd: (lambda t: (t, fd.ops.max(t, [1])))(rows(fd)),
+        lambda fd: (lambda t: (t, fd.ops.max(t, [0])))(rows(fd)),
         lambda fd: (lambda t: (t, fd.ops.sum(t, [1]), fd.ops.sum(t, [0])))(rows(fd)),
         lambda fd: (lambda t, u: (fd.ops.cumsum(t, 0), fd.ops.max(t, [1]), fd.ops.max(u, [0])))(x(fd), x(fd)),
-        lambda fd: (lambda t: t / fd.ops.sum(t, 1, keepdim=True))(rows(fd)),
+        lambda fd: (lambda t: t / fd.ops.sum(t, 0, keepdim=True))(rows(fd)),
     ],
 )
 def test_no_other_scheduler_takes_a_scan(scheduler: Scheduler, build: Build) -> None:
@@ -122,8 +122,8 @@ def test_producers_and_consumers_are_one_segment() -> None:
     assert segment.scheduler.type is SchedulerType.scan
 
 
-def test_a_reduction_of_a_scan_is_another_segment() -> None:
-    segmented = segment_fusion(fusion_of(lambda fd: fd.ops.max(rows(fd), [1])))
+def test_a_reduction_along_another_dim_is_another_segment() -> None:
+    segmented = segment_fusion(fusion_of(lambda fd: fd.ops.max(rows(fd), [0])))
     assert [s.scheduler.type for s in segmented.segments] == [SchedulerType.scan, SchedulerType.reduction]
 
 
