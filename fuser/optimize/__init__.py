@@ -1,9 +1,9 @@
 """Optimize: rewrites of a fusion, before it is cut into segments.
 
 `optimize_fusion` (pipeline.py) runs the passes in the order of `PASSES`. Each is a function `Fusion -> Fusion` in a
-file of its own name (`hoist_reads_of_reshapes` in that of `hoist_displaced_reads`), whose docstring shows `Before:` and
-`After:`. A pass knows nothing of schedules. It may change how exactly a value is computed, within the bounds that its
-docstring gives, and never what is computed. With FUSER_VERIFY=passes `verify_fusion` runs after each.
+file of its own name, whose docstring shows `Before:` and `After:`. A pass knows nothing of schedules. It may change how exactly
+a value is computed, within the bounds that its docstring gives, and never what is computed. With FUSER_VERIFY=passes
+`verify_fusion` runs after each.
 
 Passes, by what they are for
     less work        remove_dead_code, compute_before_broadcast, recompute_across_calls
@@ -15,8 +15,8 @@ Passes, by what they are for
 
     for some sizes   reduce_in_steps, no pass of the pipeline: nest_reductions asks for it, and the compiler where
                      schedule/cost/two_kernel_reduction.py finds that it is faster
-    shared           replace_exprs: the loop of passes that put other exprs in place of some; rows_read_elsewhere: what
-                     hoist_displaced_reads computes again
+    shared           replace_exprs: the loop of passes that put other exprs in place of some; displaced_reads/: how a read
+                     moves to inputs, for hoist_reads_of_reshapes and hoist_displaced_reads
 
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself

@@ -14,7 +14,8 @@ from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads, hoist_reads_of_reshapes
+from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.optimize.hoist_reads_of_reshapes import hoist_reads_of_reshapes
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.join_reductions import join_reductions
 from fuser.optimize.nest_reductions import nest_reductions

@@ -9,17 +9,35 @@ their means), are few numbers, and to compute them again is to read every row ag
 
 from __future__ import annotations
 
+import math
+
 from fuser.ir.fusion.fusion import Fusion, Reduction, Resize, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.integers.integers import Int
 
 MAX_PLACES = 2
 """Places where a row is computed. A filter of more taps reads stored rows."""
+
+_FEW = 8
+"""Elements of a reduction each of which is read where its result is read."""
 
 _Reads = tuple[Resize, ...]
 """Displaced reads one behind another, the first one first."""
 
 
+def reduced_extents(expr: Reduction | Welford) -> list[Int]:
+    """Of the dims that are reduced."""
+    produced = tensor_outputs(expr)[0].produced
+    return [d.extent for d, made in zip(expr.input.visible, produced, strict=True) if made.is_reduction]
+
+
+def has_few_elements(expr: Reduction | Welford) -> bool:
+    """Whether few elements make a result, as the definition says."""
+    counts = reduced_extents(expr)
+    return all(n.is_const for n in counts) and 0 < math.prod(n.value for n in counts) <= _FEW
+
+
 def rows_read_elsewhere(fusion: Fusion) -> frozenset[Reduction | Welford]:
-    """Reductions that only displaced reads of all that they reduce see from elsewhere, in few places."""
+    """Reductions of many elements that only displaced reads of all that they reduce see from elsewhere, in few places."""
     reads: dict[Tensor, frozenset[_Reads]] = {t: frozenset({()}) for t in fusion.output_tensors}
     found: set[Reduction | Welford] = set()
     graph = fusion.resolved_dims
@@ -27,7 +45,7 @@ def rows_read_elsewhere(fusion: Fusion) -> frozenset[Reduction | Welford]:
         behind = frozenset[_Reads]().union(*(reads.get(t, frozenset()) for t in tensor_outputs(e)))
         if isinstance(e, Resize):
             behind = frozenset((e, *r) for r in behind)
-        elif isinstance(e, (Reduction, Welford)):
+        elif isinstance(e, (Reduction, Welford)) and not has_few_elements(e):
             reduced = {graph.group(d) for d in tensor_outputs(e)[0].produced if d.is_reduction}
             first = [r[0].input for r in behind if r]
             if first and all(reduced <= {graph.group(d) for d in t.visible} for t in first):
