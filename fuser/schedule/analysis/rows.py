@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.records import record
@@ -64,10 +64,10 @@ class Rows:
 
 
 @memoized
-def _reads_along(
-    segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]
-) -> tuple[list[InputRead], list[InputRead], int]:
+def _reads_along(segment: Fusion, reduced: frozenset[Group]) -> tuple[list[InputRead], list[InputRead], int]:
     """Inputs that are along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
+
+    graph = segment.resolved_dims
 
     def lies_along(dims: Iterable[IterDomain]) -> bool:
         return not reduced.isdisjoint(graph.concrete_groups(dims))
@@ -89,16 +89,16 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     if length < 1 or rows < 1:
         return Refused("there is no element")
 
-    along, reads, written = _reads_along(segment, graph, reduced)
+    along, reads, written = _reads_along(segment, reduced)
     is_single = rows == 1 and not reads
     if is_single:
         reads = along
     if not reads:
         return Refused("no input has rows")
     fastest = groups[order[-1 - len(within)]]
-    limit = vector_limit(segment, graph, fastest)
+    limit = vector_limit(segment, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(graph, segment, row, inputs, limit, least=min_peeled_length(max(limit, 2)))
+    accesses = choose_accesses(segment, row, inputs, limit, least=min_peeled_length(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.
@@ -172,7 +172,7 @@ def row_extent_ranges(
         if g.extent.is_const:
             room //= sizes[g]
             continue
-        places = input_dims(space.segment, space.graph).get(g, ())
+        places = input_dims(space.segment).get(g, ())
         place = next(((name, i) for name, i, dim in places if has_followed_bounds(dim.extent)), None)
         if place is None or not has_followed_bounds(g.extent):
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")

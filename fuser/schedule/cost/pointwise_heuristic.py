@@ -98,7 +98,7 @@ class PointwiseHeuristic(PointwiseSpace):
             while most > 1 and not self.has_threads(most):
                 most //= 2
         vectors = [vector or 1 << k for k in reversed(range(1 if vector else most.bit_length()))]
-        sized = SizedSegment(self.graph, self.segment, self.described)
+        sized = SizedSegment(self.segment, self.described)
         found = tile_accesses(sized, cells, self.parts[-1], self.sizes, vectors)
         if found is None:
             return None

@@ -24,7 +24,7 @@ from fuser.schedule.analysis.inner_outer import (
     downstream,
     row_orientations,
 )
-from fuser.schedule.analysis.reference import dim_groups, input_dims, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, input_dims
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.transforms.loops import merge_axes
 from fuser.schedule.transforms.shared_rows import vectorize_rows
@@ -39,11 +39,11 @@ class InnerOuterScheduleBuilder:
 
     def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
-        graph = resolving_graph(segment)
-        inner_outer = next(s for s in row_orientations(segment, graph) if s.reference.name == reference)
+        graph = segment.resolved_dims
+        inner_outer = next(s for s in row_orientations(segment) if s.reference.name == reference)
         self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
-        places = input_dims(segment, graph)
+        places = input_dims(segment)
         self.along = [places[g][0][2] for g in inner_outer.along]
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, inner_outer.reference)
