@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Set
 
 from fuser.ir.fusion.fusion import (
     Broadcast,
+    ExpSum,
     Fusion,
     Pointwise,
     Reducing,
     Tensor,
     TensorExpr,
+    Welford,
     tensor_inputs,
     tensor_outputs,
 )
@@ -93,6 +95,11 @@ def row_reductions(builder: ScheduleBuilder) -> tuple[Reducing, ...]:
     """The reductions of a schedule that are not chained, in order."""
     chained = chained_reductions(builder.exprs, builder.graph(), builder.partial_results)
     return tuple(e for e in builder.exprs if isinstance(e, Reducing) and e not in chained)
+
+
+def may_take_two_passes(expr: TensorExpr | None) -> bool:
+    """Whether an expr is a statistic, or a sum of exponentials, that two data passes may take in place of one."""
+    return isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex)
 
 
 @memoized_while_unchanged
