@@ -18,14 +18,12 @@ from fuser.ir.fusion.fusion import Fusion, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.integers.integers import ONE
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import input_reads, tested_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, tested_dims
 from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
-ACCESS = 16
-"""Bytes of the widest access."""
 MIN_VECTORS = 16
 """Accesses of a row, at most two of them partial, below which accesses of single elements are as good."""
 
@@ -71,10 +69,8 @@ def choose_accesses(
     inputs: SegmentInputs,
     limit: int,
     *,
-    allow_misaligned: bool = True,
-    may_follow: bool = True,
+    most: type[Access] = Peeled,
     may_span: bool = False,
-    least: int = 0,
     least_vectors: int = MIN_VECTORS,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
@@ -82,9 +78,11 @@ def choose_accesses(
     They are aligned and whole, with fewer elements if need be, in each of these cases:
 
     - that leaves every input along the row at least half of the elements;
-    - misaligned accesses are not allowed (`allow_misaligned`), or the row has fewer than `least_vectors` of them;
-    - the row would have to be peeled, and that is not allowed (`may_follow`) or it has fewer than `least` elements;
+    - the row has fewer than `least_vectors` others;
+    - others are not allowed: `most` is the last kind that is, of aligned, unaligned and peeled accesses;
     - an argument is not contiguous along the row, or stores would be misaligned all the same.
+
+    may_span   vectors may lie across dims of the row, if all are aligned
 
     One element is accessed where every few elements of an input are read: neighbouring threads then read from one sector.
     """
@@ -97,7 +95,7 @@ def choose_accesses(
         if whole:
             return RowAccesses(limit, whole)
     length = math.prod(inputs.evaluate(g.extent) for g in row)
-    if not allow_misaligned or limit == 1 or length < least_vectors * limit:
+    if most is Aligned or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
     along = _reads_along(segment, fastest, inputs, limit)
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
@@ -111,9 +109,9 @@ def choose_accesses(
     if any(_is_interrupted(segment.resolved_dims, t, row) for t in own):
         return RowAccesses(vector, vectorized)
     to = choose_peel_reference(arguments, row, sizes, limit, outputs)
-    if isinstance(to, Unaligned) and not outputs and may_follow and length >= MIN_FOLLOWED * limit:
+    if isinstance(to, Unaligned) and not outputs and most is Peeled and length >= MIN_FOLLOWED * limit:
         to = _input_peel_reference([a for a in arguments if a.name in along], row, limit)
-    if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
+    if to is None or (isinstance(to, Peeled) and most is not Peeled):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), to, in_phase_inputs(arguments, along, to, row, limit))
 
@@ -153,7 +151,7 @@ def _reads_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vector:
     for read in input_reads(segment):
         dim = fastest_dim(inputs.tensors[read.tensor.name])
         followed = None if dim is None else read.dims[dim]
-        fits = vector * read.tensor.dtype.itemsize <= ACCESS
+        fits = vector * read.tensor.dtype.itemsize <= ACCESS_BYTES
         if read.name == read.tensor.name and followed is not None and graph.group(followed) is fastest and fits:
             names.append(read.name)
     return tuple(names)
@@ -164,7 +162,7 @@ def _outputs_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vecto
     names: list[str] = []
     aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
     for t in segment.output_tensors:
-        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS:
+        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS_BYTES:
             continue
         source = aliases.get(t.name)
         dim = memory_order(t.stride_order)[-1] if source is None else fastest_dim(inputs.tensors[source.name])
@@ -192,7 +190,7 @@ def choose_peel_reference(
     if 0 in sizes.values():
         return None
     written = [a for a in arguments if a.name in outputs]
-    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
+    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS_BYTES for a in written):
         return None
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):

@@ -15,11 +15,15 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import InputRead, input_reads, is_divisible, read_step, read_width
+from fuser.schedule.analysis.input_reads import (
+    ACCESS_BYTES,
+    InputRead,
+    input_reads,
+    is_divisible,
+    read_step,
+    read_width,
+)
 from fuser.schedule.scheduler import SegmentInputs
-
-# The widest access of a thread to device memory in bytes, up to Hopper.
-ACCESS_BYTES = 16
 
 
 @record(eq=False)

@@ -11,7 +11,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import dims_without_loop, input_reads, is_divisible, read_width
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, dims_without_loop, input_reads, is_divisible, read_width
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -282,10 +282,7 @@ def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit:
         if dim is None or followed is None or graph.group(followed) is not fastest:
             continue
         extents[read.name] = read.tensor.visible[dim].extent
-        if read.name == read.tensor.name:
-            widths[read.name] = access_width(read.tensor, described, dim, limit)
-        else:
-            widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
+        widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
     # Facts are about inputs: of an extent that none of them has only a constant is known.
     vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
     # Only extents of arguments can be required to be divisible; that of a slice or an intermediate must follow.
@@ -309,7 +306,7 @@ def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit:
         else:
             last = t.visible[memory_order(t.stride_order)[-1]]
             # One element that others see along the fastest dim is no run of them.
-            fits = vector * t.dtype.itemsize <= 16
+            fits = vector * t.dtype.itemsize <= ACCESS_BYTES
             if fits and not last.is_broadcast and graph.group(last) is fastest:
                 names.append(t.name)
     return vector, tuple(names)
@@ -317,7 +314,7 @@ def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit:
 
 @memoized
 def vector_limit(segment: Fusion, fastest: Group) -> int:
-    """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
+    """Elements along `fastest` that fit into an access to every argument that has that dim."""
     graph = segment.resolved_dims
     reads = [(r.tensor, r.dims) for r in input_reads(segment)]
     computed = [(t, t.visible) for t in segment.output_tensors if t not in segment.input_tensors]
@@ -326,25 +323,4 @@ def vector_limit(segment: Fusion, fastest: Group) -> int:
         for t, dims in (*reads, *computed)
         if any(d is not None and not d.is_broadcast and graph.group(d) is fastest for d in dims)
     ]
-    return max(1, 16 // max(sizes, default=4))
-
-
-def access_width(tensor: Tensor, described: TensorDescriptor, dim: int, limit: int) -> int:
-    """Largest power of two of elements, up to `limit`, that one access along `dim` can take."""
-    width = limit
-    itemsize = tensor.dtype.itemsize
-    while width > 1:
-        nbytes = width * itemsize
-        fits = (
-            nbytes <= 16
-            and described.alignment % nbytes == 0
-            and described.sizes[dim] % width == 0
-            and all(
-                d == dim or n == 1 or s * itemsize % nbytes == 0
-                for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True))
-            )
-        )
-        if fits:
-            return width
-        width //= 2
-    return 1
+    return max(1, ACCESS_BYTES // max(sizes, default=4))

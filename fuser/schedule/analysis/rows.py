@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
@@ -19,7 +19,7 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import input_dims, vector_limit
-from fuser.schedule.params import Peeled
+from fuser.schedule.params import Aligned, Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -53,9 +53,14 @@ class Rows:
         Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
         where it is used.
         """
-        names = rows_for_shared_memory(self.reads, self.accesses.vectorized, self.accesses.vector, device)
-        whole = {r.name for r in self.reads if self.is_along_all(r)}
-        return tuple(n for n in names if n in whole)
+        if not device.copies_to_shared or not all(map(self._is_copied_in_whole_accesses, self.reads)):
+            return ()
+        return tuple(r.name for r in self.reads if self.is_along_all(r))
+
+    def _is_copied_in_whole_accesses(self, read: InputRead) -> bool:
+        """Whether asynchronous copies can bring a row of an input."""
+        is_vectorized = read.name == read.tensor.name and read.name in self.accesses.vectorized
+        return is_vectorized and self.accesses.vector * read.tensor.dtype.itemsize in (4, 8, 16)
 
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
@@ -98,7 +103,9 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     fastest = groups[order[-1 - len(within)]]
     limit = vector_limit(segment, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(segment, row, inputs, limit, least=min_peeled_length(max(limit, 2)))
+    accesses = choose_accesses(segment, row, inputs, limit)
+    if isinstance(accesses.access, Peeled) and length < min_peeled_length(limit):
+        accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.
@@ -184,14 +191,3 @@ def row_extent_ranges(
         result.append((*place, low, limit))
         room //= limit
     return tuple(result)
-
-
-def rows_for_shared_memory(
-    full: Sequence[InputRead], vectorized: Collection[str], vector: int, device: DeviceInfo
-) -> tuple[str, ...]:
-    """Names of the row tensors if all can be copied asynchronously to shared memory, in whole accesses; else none."""
-    fits = all(
-        r.name == r.tensor.name and r.name in vectorized and vector * r.tensor.dtype.itemsize in (4, 8, 16)
-        for r in full
-    )
-    return tuple(r.name for r in full) if fits and device.copies_to_shared else ()

@@ -13,8 +13,8 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference, in_phase_inputs
 from fuser.schedule.analysis.inner_tile import InnerTile
-from fuser.schedule.analysis.input_reads import displaced_name
-from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, merge_contiguous_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, displaced_name
+from fuser.schedule.analysis.layout import AccessWidths, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem

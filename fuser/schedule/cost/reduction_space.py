@@ -14,14 +14,14 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
-from fuser.schedule.analysis.input_reads import input_reads, tested_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, tested_dims
 from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
-from fuser.schedule.params import Aligned
+from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
 # Most accumulators of a thread along kept dims: more would take the registers of loads in flight.
@@ -162,7 +162,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     largest = max((dims for *_, dims in reads), default=0)
     names = {name for name, _, dims in reads if dims == largest}
     outputs = _written_sizes(segment, reduced)
-    limit = max(1, 16 // max([*(size for _, size, dims in reads if dims == largest), *outputs], default=4))
+    limit = max(1, ACCESS_BYTES // max([*(size for _, size, dims in reads if dims == largest), *outputs], default=4))
     most = max_unrolled_elements(segment, device)
     while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
         limit //= 2
@@ -241,23 +241,24 @@ def _find_accesses(
     # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
     is_narrow = all(size < 4 for _, size, _ in reads)
     is_whole = inner and has_exponentials and is_narrow and found.length % (_MIN_WHOLE * limit) == 0
-    # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
-    others = [g for g in found.groups if g not in row and g not in found.reduced and not g.is_broadcast]
-    allow_misaligned = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
+    most: type[Access] = Aligned if has_statistics else Peeled
+    if not inner:
+        # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+        others = [g for g in found.groups if g not in row and g not in found.reduced and not g.is_broadcast]
+        most = Unaligned if _has_whole_parts(segment, row, others, extent, limit) else Aligned
     accesses = choose_accesses(
         segment,
         row,
         inputs,
         limit,
-        allow_misaligned=allow_misaligned,
-        may_follow=inner,
+        most=most,
         may_span=not inner,
         least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
     )
     run = list(contiguous_suffix(segment, row, extent, inputs)) if inner else row
     run_dims = 0
     if len(run) < len(row):
-        cut = choose_accesses(segment, run, inputs, limit, allow_misaligned=not has_statistics, may_follow=True)
+        cut = choose_accesses(segment, run, inputs, limit, most=most)
         divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
         if _keep_rows_separate(elements, full, divisions, cut, device):
             row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
@@ -270,7 +271,7 @@ def _find_accesses(
         is_short = not isinstance(accesses.access, Aligned) and is_few
     if is_short:
         limit = min(limit, short)
-        accesses = choose_accesses(segment, row, inputs, limit, allow_misaligned=False, may_follow=False)
+        accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     return row, accesses, run_dims
 
 

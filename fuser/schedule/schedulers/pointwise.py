@@ -10,7 +10,7 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last, reduced_inner_tile
-from fuser.schedule.analysis.layout import ACCESS_BYTES
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,

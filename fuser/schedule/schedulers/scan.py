@@ -25,6 +25,7 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     choose_vector,
@@ -44,7 +45,6 @@ from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
-_ACCESS_BYTES = 16
 _SHORT_VECTOR = 4
 """Elements of a shorter access, for misaligned rows: more lanes have work."""
 _DIGITS = 4
@@ -198,8 +198,8 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> t
             length=spread if inner else round_to_significant_bits(spread, _DIGITS),
             kept=round_to_significant_bits(dims.kept, _DIGITS),
             vector=way.vector,
-            itemsize=_ACCESS_BYTES // limit,
-            narrowest=min(sizes, default=_ACCESS_BYTES // limit),
+            itemsize=ACCESS_BYTES // limit,
+            narrowest=min(sizes, default=ACCESS_BYTES // limit),
             loaded=sum(t.dtype.itemsize for t in full if t in segment.input_tensors),
             moved=sum(sizes),
             arguments=len(full),

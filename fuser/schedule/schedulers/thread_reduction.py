@@ -35,8 +35,8 @@ from fuser.schedule.analysis.data_passes import (
     sink_pass_count,
 )
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
-from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
+from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.windows import require_slices_in_bounds

@@ -19,8 +19,8 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
-from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
+from fuser.schedule.analysis.layout import Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.reference import dim_groups
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
