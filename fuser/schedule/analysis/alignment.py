@@ -18,14 +18,12 @@ from fuser.ir.fusion.fusion import Fusion, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.integers.integers import ONE
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import input_reads, tested_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, tested_dims
 from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reference import choose_vector, fastest_dim
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
-ACCESS = 16
-"""Bytes of the widest access."""
 MIN_VECTORS = 16
 """Accesses of a row, at most two of them partial, below which accesses of single elements are as good."""
 
@@ -66,16 +64,13 @@ class RowAccesses:
 
 
 def choose_accesses(
-    graph: IterationGraph,
     segment: Fusion,
     row: Sequence[Group],
     inputs: SegmentInputs,
     limit: int,
     *,
-    allow_misaligned: bool = True,
-    may_follow: bool = True,
+    most: type[Access] = Peeled,
     may_span: bool = False,
-    least: int = 0,
     least_vectors: int = MIN_VECTORS,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
@@ -83,64 +78,64 @@ def choose_accesses(
     They are aligned and whole, with fewer elements if need be, in each of these cases:
 
     - that leaves every input along the row at least half of the elements;
-    - misaligned accesses are not allowed (`allow_misaligned`), or the row has fewer than `least_vectors` of them;
-    - the row would have to be peeled, and that is not allowed (`may_follow`) or it has fewer than `least` elements;
+    - the row has fewer than `least_vectors` others;
+    - others are not allowed: `most` is the last kind that is, of aligned, unaligned and peeled accesses;
     - an argument is not contiguous along the row, or stores would be misaligned all the same.
+
+    may_span   vectors may lie across dims of the row, if all are aligned
 
     One element is accessed where every few elements of an input are read: neighbouring threads then read from one sector.
     """
     fastest = row[-1]
-    if _reads_interleaved(graph, segment, fastest, inputs):
+    if _reads_interleaved(segment, fastest, inputs):
         limit = 1
-    vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+    vector, vectorized = choose_vector(segment, fastest, inputs, limit)
     if may_span and vector < limit:
-        whole = _whole_vectors(graph, segment, row, inputs, limit)
+        whole = _whole_vectors(segment, row, inputs, limit)
         if whole:
             return RowAccesses(limit, whole)
     length = math.prod(inputs.evaluate(g.extent) for g in row)
-    if not allow_misaligned or limit == 1 or length < least_vectors * limit:
+    if most is Aligned or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
-    along = _reads_along(graph, segment, fastest, inputs, limit)
+    along = _reads_along(segment, fastest, inputs, limit)
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
         return RowAccesses(vector, vectorized)
-    outputs = _outputs_along(graph, segment, fastest, inputs, limit)
-    arguments = arguments_of(graph, segment, inputs)
+    outputs = _outputs_along(segment, fastest, inputs, limit)
+    arguments = arguments_of(segment, inputs)
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(_is_contiguous(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
         return RowAccesses(vector, vectorized)
     own = [o.tensor for o in segment.outputs if o.alias_of is None and o.tensor.name in outputs]
-    if any(_is_interrupted(graph, t, row) for t in own):
+    if any(_is_interrupted(segment.resolved_dims, t, row) for t in own):
         return RowAccesses(vector, vectorized)
     to = choose_peel_reference(arguments, row, sizes, limit, outputs)
-    if isinstance(to, Unaligned) and not outputs and may_follow and length >= MIN_FOLLOWED * limit:
+    if isinstance(to, Unaligned) and not outputs and most is Peeled and length >= MIN_FOLLOWED * limit:
         to = _input_peel_reference([a for a in arguments if a.name in along], row, limit)
-    if to is None or (isinstance(to, Peeled) and (not may_follow or length < least)):
+    if to is None or (isinstance(to, Peeled) and most is not Peeled):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), to, in_phase_inputs(arguments, along, to, row, limit))
 
 
-def _reads_interleaved(graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs) -> bool:
+def _reads_interleaved(segment: Fusion, fastest: Group, inputs: SegmentInputs) -> bool:
     """Whether neighbours along the fastest dim are not neighbours in an input, but in one sector."""
     return any(
         a.stride(fastest) > 1 and a.stride(fastest) * a.tensor.dtype.itemsize < SECTOR_BYTES
-        for a in arguments_of(graph, segment, inputs)
+        for a in arguments_of(segment, inputs)
         if a.tensor in segment.input_tensors
     )
 
 
-def _whole_vectors(
-    graph: IterationGraph, segment: Fusion, row: Sequence[Group], inputs: SegmentInputs, vector: int
-) -> tuple[str, ...]:
+def _whole_vectors(segment: Fusion, row: Sequence[Group], inputs: SegmentInputs, vector: int) -> tuple[str, ...]:
     """Arguments along a row of which every vector is aligned although the fastest dim is no multiple of it: the row has several
     dims, contiguous, of a constant product that is a multiple (ten channels of each of 32 groups). Empty if an input is not."""
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(g.extent.is_const for g in row) or math.prod(sizes.values()) % vector:
         return ()
-    read = _reads_along(graph, segment, row[-1], inputs, vector)
-    names = (*read, *_outputs_along(graph, segment, row[-1], inputs, vector))
+    read = _reads_along(segment, row[-1], inputs, vector)
+    names = (*read, *_outputs_along(segment, row[-1], inputs, vector))
     found = tuple(
         a.name
-        for a in arguments_of(graph, segment, inputs)
+        for a in arguments_of(segment, inputs)
         if a.name in names
         and _is_contiguous(a, row, sizes)
         and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
@@ -149,27 +144,25 @@ def _whole_vectors(
     return found if read and all(name in found for name in read) else ()
 
 
-def _reads_along(
-    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
-) -> tuple[str, ...]:
+def _reads_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int) -> tuple[str, ...]:
     """Inputs, read at the loops' own indices, whose neighbours along `fastest` are neighbours in memory."""
+    graph = segment.resolved_dims
     names: list[str] = []
     for read in input_reads(segment):
         dim = fastest_dim(inputs.tensors[read.tensor.name])
         followed = None if dim is None else read.dims[dim]
-        fits = vector * read.tensor.dtype.itemsize <= ACCESS
+        fits = vector * read.tensor.dtype.itemsize <= ACCESS_BYTES
         if read.name == read.tensor.name and followed is not None and graph.group(followed) is fastest and fits:
             names.append(read.name)
     return tuple(names)
 
 
-def _outputs_along(
-    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
-) -> tuple[str, ...]:
+def _outputs_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int) -> tuple[str, ...]:
+    graph = segment.resolved_dims
     names: list[str] = []
     aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
     for t in segment.output_tensors:
-        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS:
+        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS_BYTES:
             continue
         source = aliases.get(t.name)
         dim = memory_order(t.stride_order)[-1] if source is None else fastest_dim(inputs.tensors[source.name])
@@ -197,7 +190,7 @@ def choose_peel_reference(
     if 0 in sizes.values():
         return None
     written = [a for a in arguments if a.name in outputs]
-    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
+    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS_BYTES for a in written):
         return None
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
@@ -264,11 +257,12 @@ def _is_dense(argument: Argument) -> bool:
 
 
 def contiguous_suffix(
-    graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
+    segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
 ) -> Sequence[Group]:
     """The innermost dims of a row (slowest first) that are contiguous in every input that has all of its dims. A dim whose
     positions are tested is one by itself: they would be divisions of those along several."""
-    found = arguments_of(graph, segment, inputs)
+    graph = segment.resolved_dims
+    found = arguments_of(segment, inputs)
     read = [a for a in found if a.tensor in segment.input_tensors and all(a.stride(g) for g in row if sizes[g] != 1)]
     tested = {graph.group(d) for d in tested_dims(segment)}
     first = 0

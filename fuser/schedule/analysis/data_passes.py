@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Set
 
 from fuser.ir.fusion.fusion import (
     Broadcast,
+    ExpSum,
     Fusion,
     Pointwise,
     Reducing,
     Scan,
     Tensor,
     TensorExpr,
+    Welford,
     tensor_inputs,
     tensor_outputs,
 )
@@ -96,6 +98,11 @@ def row_reductions(builder: ScheduleBuilder) -> tuple[Reducing, ...]:
     return tuple(e for e in builder.exprs if isinstance(e, Reducing) and e not in chained)
 
 
+def may_take_two_passes(expr: TensorExpr | None) -> bool:
+    """Whether an expr is a statistic, or a sum of exponentials, that two data passes may take in place of one."""
+    return isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex)
+
+
 @memoized_while_unchanged
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
     """Groups of the dims that the reductions of a schedule reduce, but for chained ones.
@@ -131,8 +138,8 @@ def data_pass_indices(builder: ScheduleBuilder) -> dict[str, int]:
     reduced = reduced_groups_of(builder)
     for name in builder.output_names - builder.input_names:
         t = builder.state(name).tensor
-        if any(graph.group(d) in reduced for d in t.visible):
-            result.setdefault(name, depth.get(name, 0))
+        if any(graph.group(d) in reduced for d in t.visible) and not isinstance(builder.definition(name), Scan):
+            result[name] = depth.get(name, 0)
     return result
 
 

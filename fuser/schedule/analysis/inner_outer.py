@@ -38,15 +38,16 @@ class InnerOuter:
 
 
 @memoized
-def row_orientations(segment: Fusion, graph: IterationGraph) -> tuple[InnerOuter, ...]:
+def row_orientations(segment: Fusion) -> tuple[InnerOuter, ...]:
     """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
-    found = (classify_reductions(segment, graph, first=first) for first in (True, False))
+    found = (classify_reductions(segment, first=first) for first in (True, False))
     return tuple(s for s in found if isinstance(s, InnerOuter))
 
 
 @memoized
-def classify_reductions(segment: Fusion, graph: IterationGraph, *, first: bool) -> InnerOuter | Refused:
+def classify_reductions(segment: Fusion, *, first: bool) -> InnerOuter | Refused:
     """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
+    graph = segment.resolved_dims
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
     if not results:
         return Refused("nothing is reduced")
@@ -62,23 +63,22 @@ def classify_reductions(segment: Fusion, graph: IterationGraph, *, first: bool) 
     for t in results:
         if {g for g in dim_groups(graph, t) if not g.is_broadcast} != along | others:
             return Refused(f"{t.name} is reduced from less than the whole iteration space")
-    refused = refusal_of_space(segment, graph, row[0], threads=along | others)
+    refused = refusal_of_space(segment, row[0], threads=along | others)
     if refused is not None:
         return refused
     inner_outer = InnerOuter(row[0], along, others, row, column)
-    if not input_dims(segment, graph).keys() >= along | others:
+    if not input_dims(segment).keys() >= along | others:
         return Refused("no input has some dimension of the iteration space")
     after = downstream(segment.tensor_exprs, column)
     late = next((t for t in after if any(graph.group(d) in others for d in t.visible)), None)
     if late is not None:
         return Refused(f"{late.name} has rows and needs sums over all rows")
-    return _outputs_refused(segment, graph, inner_outer, after) or inner_outer
+    return _outputs_refused(segment, inner_outer, after) or inner_outer
 
 
-def _outputs_refused(
-    segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter, after: Collection[Tensor]
-) -> Refused | None:
+def _outputs_refused(segment: Fusion, inner_outer: InnerOuter, after: Collection[Tensor]) -> Refused | None:
     """Why an output is neither of full size, nor one value for each row or each column, or None."""
+    graph = segment.resolved_dims
     statistics = downstream(segment.tensor_exprs, inner_outer.row)
     for t in segment.output_tensors:
         own = graph.concrete_groups(t.visible)

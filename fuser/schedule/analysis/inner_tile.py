@@ -61,10 +61,10 @@ class InnerTile:
 class SizedSegment:
     """A segment at some sizes: how its tensors call the extents of its dims, and which inputs have these."""
 
-    def __init__(self, graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> None:
-        self.graph, self.segment, self.inputs = graph, segment, inputs
+    def __init__(self, segment: Fusion, inputs: SegmentInputs) -> None:
+        self.graph, self.segment, self.inputs = segment.resolved_dims, segment, inputs
         self.evaluate = inputs.evaluate
-        self.extents = extents_by_group(segment, graph)
+        self.extents = extents_by_group(segment)
         self.owners = input_dims_by_extent(segment)
 
     def constant_dims(self, groups: Iterable[Group]) -> dict[InputDim, ExtentRange] | None:

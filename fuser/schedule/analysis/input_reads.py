@@ -27,6 +27,9 @@ from fuser.ir.fusion.tensors import place_in_root
 from fuser.ir.integers.integers import ONE, ZERO, Int, Symbol, symbol
 from fuser.records import record
 
+ACCESS_BYTES = 16
+"""The widest access of a thread to device memory, up to Hopper."""
+
 
 @record(eq=False)
 class InputRead:
@@ -177,7 +180,7 @@ def read_width(
     evaluate: Callable[[Int], int],
     asked_multiples: Collection[Symbol] = (),
 ) -> int:
-    """Largest power of two of elements, up to `limit`, that one access along `dim` of a displaced read can take.
+    """Largest power of two of elements, up to `limit`, that one access along `dim` of a read can take.
 
     Lowering has to prove it from the facts that such an access asks for, and from those that other extents are multiples of
     `limit`: where the window begins and ends and by what it is moved must be divisible.
@@ -200,7 +203,7 @@ def read_width(
             s * itemsize % nbytes == 0 for d, s in enumerate(described.strides) if d != dim and described.sizes[d] != 1
         )
         if (
-            nbytes <= 16
+            nbytes <= ACCESS_BYTES
             and described.alignment % nbytes == 0
             and all(is_divisible(e, width, known) for e in places)
             and all(strided)

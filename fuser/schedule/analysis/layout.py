@@ -11,15 +11,19 @@ from functools import partial
 from fuser.ir.fact_collection import divisible_dims_of_input, divisible_extent_of_output
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor, memory_order
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import InputRead, input_reads, is_divisible, read_step, read_width
+from fuser.schedule.analysis.input_reads import (
+    ACCESS_BYTES,
+    InputRead,
+    input_reads,
+    is_divisible,
+    read_step,
+    read_width,
+)
 from fuser.schedule.scheduler import SegmentInputs
-
-# The widest access of a thread to device memory in bytes, up to Hopper.
-ACCESS_BYTES = 16
 
 
 @record(eq=False)
@@ -67,15 +71,15 @@ class Argument:
         return self.strides.get(group, 0) or self.lookups.get(group, 0)
 
 
-def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> tuple[Argument, ...]:
+def arguments_of(segment: Fusion, inputs: SegmentInputs) -> tuple[Argument, ...]:
     """Reads of inputs, then outputs. An output written in place has the layout of its input. Found once for some inputs."""
-    key = Argument, segment, graph
+    key = Argument, segment
     found: tuple[Argument, ...] | None = inputs.answers.get(key)
     if found is None:
         evaluate = inputs.evaluate
         found = inputs.answers[key] = tuple(
             a.argument(_output_argument(a.tensor, evaluate) if a.source is None else inputs.tensors[a.source], evaluate)
-            for a in _accessed(segment, graph)
+            for a in _accessed(segment)
         )
     return found
 
@@ -129,8 +133,9 @@ class _Accessed:
 
 
 @memoized
-def _accessed(segment: Fusion, graph: IterationGraph) -> list[_Accessed]:
+def _accessed(segment: Fusion) -> list[_Accessed]:
     """Of each argument what all sizes have in common."""
+    graph = segment.resolved_dims
     found: list[_Accessed] = []
     for read in input_reads(segment):
         dims = tuple(
@@ -214,8 +219,9 @@ def input_dims_by_extent(segment: Fusion) -> Mapping[Int, tuple[str, int]]:
 
 
 @memoized
-def extents_by_group(segment: Fusion, graph: IterationGraph) -> Mapping[Group, Collection[Int]]:
+def extents_by_group(segment: Fusion) -> Mapping[Group, Collection[Int]]:
     """The extents that the tensors of a segment have along each dim."""
+    graph = segment.resolved_dims
     found: dict[Group, dict[Int, None]] = {}
     for t in segment.tensors:
         for d in t.logical:
@@ -235,13 +241,12 @@ class AccessWidths:
 
     def __init__(
         self,
-        graph: IterationGraph,
         segment: Fusion,
         inputs: SegmentInputs,
         arguments: Sequence[Argument],
         sizes: Mapping[Group, int],
     ) -> None:
-        self.graph = graph
+        self.graph = segment.resolved_dims
         self.arguments = arguments
         self.sizes = sizes
         self.evaluate = inputs.evaluate
@@ -251,7 +256,7 @@ class AccessWidths:
         self.owned = self.owners.keys()
         self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
         self._wider: dict[Group, tuple[list[Group], int, Mapping[str, int]]] = {}
-        self.extents = extents_by_group(segment, graph)
+        self.extents = extents_by_group(segment)
 
     def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
         """Widths by name of argument: powers of two up to `limit`."""

@@ -17,7 +17,6 @@ from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,
     refusal_of_space,
-    resolving_graph,
 )
 from fuser.schedule.scheduler import Accepted, Refused
 
@@ -35,8 +34,9 @@ def scans_of(segment: Fusion) -> tuple[Scan, ...]:
 
 
 @memoized
-def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
+def reference_reduction(segment: Fusion) -> Tensor:
     """The first result of the reduction with most dims of more than one element."""
+    graph = segment.resolved_dims
     return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
 
 
@@ -58,8 +58,8 @@ def accepts_reductions_and_scans(segment: Fusion) -> Accepted | Refused:
     reductions = reductions_of(segment)
     if not reductions:
         return Refused("nothing is reduced")
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
+    graph = segment.resolved_dims
+    reference = reference_reduction(segment)
     reduced = reduced_groups(graph, reference)
     for e in reductions:
         result = tensor_outputs(e)[0]
@@ -72,13 +72,13 @@ def accepts_reductions_and_scans(segment: Fusion) -> Accepted | Refused:
             )
     groups = dim_groups(graph, reference)
     kept = [g for g in groups if g not in reduced and not g.is_broadcast]
-    refused = refusal_of_space(segment, graph, reference, kept, groups)
+    refused = refusal_of_space(segment, reference, kept, groups)
     if refused is not None:
         return refused
     repeated = next((e.input for e in reductions if has_broadcast_reduced_dim(graph, e.input)), None)
     if repeated is not None:
         return Refused(f"{repeated.name} would be reduced again for each index of a dimension that it lacks")
-    lacking = _partial_output(graph, segment, reduced)
+    lacking = _partial_output(segment, reduced)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
     return Accepted()
@@ -92,8 +92,9 @@ def has_broadcast_reduced_dim(graph: IterationGraph, source: Tensor) -> bool:
     return any(d.is_broadcast and not graph.group(d).is_broadcast for d in source.visible)
 
 
-def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
+def _partial_output(segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
     """A computed output with some of the reduced dims, but not all of them, or None."""
+    graph = segment.resolved_dims
     for t in segment.output_tensors:
         own = graph.concrete_groups(t.visible) & reduced
         if own and t not in segment.input_tensors and not all(g in own or g.is_broadcast for g in reduced):

@@ -10,7 +10,7 @@ from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reference_reduction
-from fuser.schedule.analysis.reference import dim_groups, dim_order, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, dim_order
 from fuser.schedule.scheduler import SegmentInputs
 
 
@@ -30,7 +30,7 @@ class ReducedSpace:
         reduced: frozenset[Group],
         order: tuple[int, ...] | None = None,
     ) -> None:
-        self.segment, self.inputs, self.graph = segment, inputs, resolving_graph(segment)
+        self.segment, self.inputs, self.graph = segment, inputs, segment.resolved_dims
         self.reference, self.reduced, self._order = reference, reduced, order
         self.groups = dim_groups(self.graph, self.reference)
         self.sizes = {g: inputs.evaluate(g.extent) for g in self.groups}
@@ -39,7 +39,7 @@ class ReducedSpace:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        return self._order or dim_order(self.graph, self.segment, self.reference, self.inputs)
+        return self._order or dim_order(self.segment, self.reference, self.inputs)
 
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
@@ -70,7 +70,7 @@ def reduced_space(segment: Fusion, inputs: SegmentInputs) -> ReducedSpace:
     key = ReducedSpace, segment
     found: ReducedSpace | None = inputs.answers.get(key)
     if found is None:
-        graph = resolving_graph(segment)
-        reference = reference_reduction(segment, graph)
-        found = inputs.answers[key] = ReducedSpace(segment, inputs, reference, reduced_groups(graph, reference))
+        reference = reference_reduction(segment)
+        reduced = reduced_groups(segment.resolved_dims, reference)
+        found = inputs.answers[key] = ReducedSpace(segment, inputs, reference, reduced)
     return found

@@ -11,13 +11,8 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import dims_without_loop, input_reads, is_divisible, read_width
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, dims_without_loop, input_reads, is_divisible, read_width
 from fuser.schedule.scheduler import Refused, SegmentInputs
-
-
-def resolving_graph(segment: Fusion) -> IterationGraph:
-    """The view in which a broadcast dim is the dim that resolves it."""
-    return segment.resolved_dims
 
 
 def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
@@ -27,7 +22,6 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
 
 def refusal_of_space(
     segment: Fusion,
-    graph: IterationGraph,
     reference: Tensor,
     spread: Collection[Group] = (),
     threads: Collection[Group] = (),
@@ -39,22 +33,23 @@ def refusal_of_space(
     spread              dims that blocks and threads are spread over, which no output may lack
     threads, resolved   see `_cross_thread_dim`
     """
-    missing = _uncovered_tensor(graph, reference, segment)
+    missing = _uncovered_tensor(reference, segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-    lacking = output_missing_dim(graph, segment, spread)
+    lacking = output_missing_dim(segment, spread)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-    why = _dim_conflict(segment, graph) or _cross_thread_dim(segment, graph, threads, resolved=resolved)
+    why = _dim_conflict(segment) or _cross_thread_dim(segment, threads, resolved=resolved)
     return None if why is None else Refused(why)
 
 
-def _uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
+def _uncovered_tensor(reference: Tensor, segment: Fusion) -> Tensor | None:
     """A tensor with a dim of more than one element that the reference lacks, or None.
 
     Dims of an input that an earlier segment reduced do not count, nor do dims of inputs of which only slices are read: no loop
     of this segment runs over them.
     """
+    graph = segment.resolved_dims
     covered = set(dim_groups(graph, reference))
     only_read = dims_without_loop(segment)
     for t in segment.tensors:
@@ -64,11 +59,12 @@ def _uncovered_tensor(graph: IterationGraph, reference: Tensor, segment: Fusion)
     return None
 
 
-def output_missing_dim(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+def output_missing_dim(segment: Fusion, required: Collection[Group]) -> Tensor | None:
     """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
 
     Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
     """
+    graph = segment.resolved_dims
     for t in segment.output_tensors:
         own = graph.concrete_groups(t.visible)
         if t not in segment.input_tensors and any(g not in own for g in required):
@@ -95,22 +91,22 @@ def _ambiguous_dim(segment: Fusion) -> Tensor | None:
     )
 
 
-def _dim_conflict(segment: Fusion, graph: IterationGraph) -> str | None:
-    """Why the dims of a segment cannot each be one loop, or None if they can. `graph`: the resolving view."""
+def _dim_conflict(segment: Fusion) -> str | None:
+    """Why the dims of a segment cannot each be one loop, or None if they can."""
+    graph = segment.resolved_dims
     if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
         return "a tensor has one dimension twice"
     ambiguous = _ambiguous_dim(segment)
     return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
 
 
-def _cross_thread_dim(
-    segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
-) -> str | None:
+def _cross_thread_dim(segment: Fusion, groups: Collection[Group], *, resolved: bool = False) -> str | None:
     """Why threads along some dims would need elements of other threads: a dim of extent 1 is squeezed away, and the result is
     read for all elements of that dim of another tensor. None if no tensor does that.
 
     resolved   also if the extent is 1 by definition (a broadcast dim), resolved to a larger one
     """
+    graph = segment.resolved_dims
     for e in segment.tensor_exprs:
         if isinstance(e, Squeeze) and any(
             is_dropped
@@ -124,8 +120,9 @@ def _cross_thread_dim(
 
 
 @memoized
-def input_dims(segment: Fusion, graph: IterationGraph) -> Mapping[Group, Sequence[tuple[str, int, IterDomain]]]:
+def input_dims(segment: Fusion) -> Mapping[Group, Sequence[tuple[str, int, IterDomain]]]:
     """(input, position, dim) of the dims of inputs that have several elements, by their group."""
+    graph = segment.resolved_dims
     found: dict[Group, list[tuple[str, int, IterDomain]]] = {}
     for t in segment.input_tensors:
         for i, d in enumerate(() if t.is_cpu else t.visible):
@@ -139,7 +136,7 @@ def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
     return sum(not graph.group(d).is_broadcast for d in tensor.logical)
 
 
-def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
+def dim_order(segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
     """Dims of the reference from slowest to fastest, as the input that has most of them, or of several the one of which most
     bytes are read, has them in memory.
 
@@ -147,7 +144,7 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     input has all dims what is stored with all of them decides, the reference itself or an output: it is larger than each. Dims
     of one element come first: they decide nothing.
     """
-    solid, reads, default = _dims_of_reads(segment, graph, reference)
+    solid, reads, default = _dims_of_reads(segment, reference)
     is_stored = default is not None
     best: list[int] = []
     best_size = (0, -1)
@@ -192,10 +189,11 @@ class _ReadDim:
 
 @memoized
 def _dims_of_reads(
-    segment: Fusion, graph: IterationGraph, reference: Tensor
+    segment: Fusion, reference: Tensor
 ) -> tuple[frozenset[int], tuple[tuple[str, int, tuple[_ReadDim, ...]], ...], tuple[int, ...] | None]:
     """Dims of the reference of more than one element; each input's name, bytes of an element, and its dims with those of the
     reference that they are; and the order of what is stored with all dims, None if nothing is."""
+    graph = segment.resolved_dims
     groups = dim_groups(graph, reference)
     at = {g: groups.index(g) for g in groups}
     is_stored = len(reference.visible) == len(reference.logical)
@@ -219,13 +217,12 @@ def _dims_of_reads(
             ]
         reads.append((read.tensor.name, read.tensor.dtype.itemsize, tuple(found)))
     solid = frozenset(d for d, g in enumerate(groups) if not g.is_broadcast)
-    return solid, tuple(reads), _stored_order(segment, graph, reference, solid)
+    return solid, tuple(reads), _stored_order(segment, reference, solid)
 
 
-def _stored_order(
-    segment: Fusion, graph: IterationGraph, reference: Tensor, solid: Collection[int]
-) -> tuple[int, ...] | None:
+def _stored_order(segment: Fusion, reference: Tensor, solid: Collection[int]) -> tuple[int, ...] | None:
     """Dims of the reference as it is stored itself, or as an output has all of them; None if nothing that is stored does."""
+    graph = segment.resolved_dims
     if len(reference.visible) == len(reference.logical):
         return tuple(memory_order(reference.stride_order))
     at = {graph.group(reference.logical[d]): d for d in solid}
@@ -260,24 +257,24 @@ def fastest_dim(described: TensorDescriptor) -> int | None:
 
 
 @memoized
-def _extents_along(segment: Fusion, graph: IterationGraph, group: Group) -> frozenset[Int]:
+def _extents_along(segment: Fusion, group: Group) -> frozenset[Int]:
     """What the extent of a dim is called by the tensors of a segment."""
+    graph = segment.resolved_dims
     return frozenset(
         d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is group
     )
 
 
-def choose_vector(
-    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int
-) -> tuple[int, tuple[str, ...]]:
+def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int) -> tuple[int, tuple[str, ...]]:
     """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
 
     The width is the best that some input allows, or where no input has that dim, what its constant extent allows; an output
     joins if its own fastest dim is that one.
     """
+    graph = segment.resolved_dims
     widths: dict[str, int] = {}
     extents: dict[str, Int] = {}
-    along = _extents_along(segment, graph, fastest)
+    along = _extents_along(segment, fastest)
     for read in input_reads(segment):
         described = inputs.tensors[read.tensor.name]
         dim = fastest_dim(described)
@@ -285,10 +282,7 @@ def choose_vector(
         if dim is None or followed is None or graph.group(followed) is not fastest:
             continue
         extents[read.name] = read.tensor.visible[dim].extent
-        if read.name == read.tensor.name:
-            widths[read.name] = access_width(read.tensor, described, dim, limit)
-        else:
-            widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
+        widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
     # Facts are about inputs: of an extent that none of them has only a constant is known.
     vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
     # Only extents of arguments can be required to be divisible; that of a slice or an intermediate must follow.
@@ -312,15 +306,16 @@ def choose_vector(
         else:
             last = t.visible[memory_order(t.stride_order)[-1]]
             # One element that others see along the fastest dim is no run of them.
-            fits = vector * t.dtype.itemsize <= 16
+            fits = vector * t.dtype.itemsize <= ACCESS_BYTES
             if fits and not last.is_broadcast and graph.group(last) is fastest:
                 names.append(t.name)
     return vector, tuple(names)
 
 
 @memoized
-def vector_limit(segment: Fusion, graph: IterationGraph, fastest: Group) -> int:
-    """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
+def vector_limit(segment: Fusion, fastest: Group) -> int:
+    """Elements along `fastest` that fit into an access to every argument that has that dim."""
+    graph = segment.resolved_dims
     reads = [(r.tensor, r.dims) for r in input_reads(segment)]
     computed = [(t, t.visible) for t in segment.output_tensors if t not in segment.input_tensors]
     sizes = [
@@ -328,25 +323,4 @@ def vector_limit(segment: Fusion, graph: IterationGraph, fastest: Group) -> int:
         for t, dims in (*reads, *computed)
         if any(d is not None and not d.is_broadcast and graph.group(d) is fastest for d in dims)
     ]
-    return max(1, 16 // max(sizes, default=4))
-
-
-def access_width(tensor: Tensor, described: TensorDescriptor, dim: int, limit: int) -> int:
-    """Largest power of two of elements, up to `limit`, that one access along `dim` can take."""
-    width = limit
-    itemsize = tensor.dtype.itemsize
-    while width > 1:
-        nbytes = width * itemsize
-        fits = (
-            nbytes <= 16
-            and described.alignment % nbytes == 0
-            and described.sizes[dim] % width == 0
-            and all(
-                d == dim or n == 1 or s * itemsize % nbytes == 0
-                for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True))
-            )
-        )
-        if fits:
-            return width
-        width //= 2
-    return 1
+    return max(1, ACCESS_BYTES // max(sizes, default=4))

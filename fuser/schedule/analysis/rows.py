@@ -7,11 +7,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.records import record
@@ -19,7 +19,7 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import input_dims, vector_limit
-from fuser.schedule.params import Peeled
+from fuser.schedule.params import Aligned, Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -53,9 +53,14 @@ class Rows:
         Without inputs that lack some dims of a row: several threads, or blocks, need the same element of these, which is read
         where it is used.
         """
-        names = rows_for_shared_memory(self.reads, self.accesses.vectorized, self.accesses.vector, device)
-        whole = {r.name for r in self.reads if self.is_along_all(r)}
-        return tuple(n for n in names if n in whole)
+        if not device.copies_to_shared or not all(map(self._is_copied_in_whole_accesses, self.reads)):
+            return ()
+        return tuple(r.name for r in self.reads if self.is_along_all(r))
+
+    def _is_copied_in_whole_accesses(self, read: InputRead) -> bool:
+        """Whether asynchronous copies can bring a row of an input."""
+        is_vectorized = read.name == read.tensor.name and read.name in self.accesses.vectorized
+        return is_vectorized and self.accesses.vector * read.tensor.dtype.itemsize in (4, 8, 16)
 
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input is along all dims of a row."""
@@ -64,10 +69,10 @@ class Rows:
 
 
 @memoized
-def _reads_along(
-    segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]
-) -> tuple[list[InputRead], list[InputRead], int]:
+def _reads_along(segment: Fusion, reduced: frozenset[Group]) -> tuple[list[InputRead], list[InputRead], int]:
     """Inputs that are along a row, those of them that have rows, and bytes of the outputs for an element of a row."""
+
+    graph = segment.resolved_dims
 
     def lies_along(dims: Iterable[IterDomain]) -> bool:
         return not reduced.isdisjoint(graph.concrete_groups(dims))
@@ -89,16 +94,18 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     if length < 1 or rows < 1:
         return Refused("there is no element")
 
-    along, reads, written = _reads_along(segment, graph, reduced)
+    along, reads, written = _reads_along(segment, reduced)
     is_single = rows == 1 and not reads
     if is_single:
         reads = along
     if not reads:
         return Refused("no input has rows")
     fastest = groups[order[-1 - len(within)]]
-    limit = vector_limit(segment, graph, fastest)
+    limit = vector_limit(segment, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(graph, segment, row, inputs, limit, least=min_peeled_length(max(limit, 2)))
+    accesses = choose_accesses(segment, row, inputs, limit)
+    if isinstance(accesses.access, Peeled) and length < min_peeled_length(limit):
+        accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
     # What all rows share comes from a cache.
@@ -172,7 +179,7 @@ def row_extent_ranges(
         if g.extent.is_const:
             room //= sizes[g]
             continue
-        places = input_dims(space.segment, space.graph).get(g, ())
+        places = input_dims(space.segment).get(g, ())
         place = next(((name, i) for name, i, dim in places if has_followed_bounds(dim.extent)), None)
         if place is None or not has_followed_bounds(g.extent):
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
@@ -184,14 +191,3 @@ def row_extent_ranges(
         result.append((*place, low, limit))
         room //= limit
     return tuple(result)
-
-
-def rows_for_shared_memory(
-    full: Sequence[InputRead], vectorized: Collection[str], vector: int, device: DeviceInfo
-) -> tuple[str, ...]:
-    """Names of the row tensors if all can be copied asynchronously to shared memory, in whole accesses; else none."""
-    fits = all(
-        r.name == r.tensor.name and r.name in vectorized and vector * r.tensor.dtype.itemsize in (4, 8, 16)
-        for r in full
-    )
-    return tuple(r.name for r in full) if fits and device.copies_to_shared else ()

@@ -10,8 +10,8 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.records import record
 from fuser.schedule.analysis.inner_tile import InnerTile, SizedSegment, is_displaced_in_tile
-from fuser.schedule.analysis.input_reads import read_width
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, Divisor
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, read_width
+from fuser.schedule.analysis.layout import Argument, Divisor
 
 LANE_BYTES = 4
 """Of a line of 128 bytes, what each thread of a warp has."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.fusion.fusion import Cat, Fusion, Resize, expr_extents, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.tensors import place_in_root
 from fuser.ir.integers.integer_nodes import Min, Sum
@@ -19,8 +19,9 @@ from fuser.ir.integers.integers import Int, Symbol
 from fuser.ir.schedule.schedule import ScheduleBuilder
 
 
-def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
+def tested_groups(segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
     """Dims along which windows have elements outside, so that indices are compared with them."""
+    graph = segment.resolved_dims
     found: set[Group] = set()
     for e in _with_windows(segment):
         if isinstance(e, Cat):

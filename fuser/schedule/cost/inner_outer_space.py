@@ -10,7 +10,6 @@ from fuser.ir.fusion.fusion import (
     Welford,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
@@ -21,7 +20,6 @@ from fuser.schedule.analysis.reference import (
     choose_vector,
     dim_groups,
     dim_order,
-    resolving_graph,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
@@ -97,15 +95,15 @@ def sum_registers(segment: Fusion, inner_outer: InnerOuter) -> int:
 
 
 @memoized
-def kept_sizes(segment: Fusion, graph: IterationGraph, inner_outer: InnerOuter) -> tuple[int, ...]:
+def kept_sizes(segment: Fusion, inner_outer: InnerOuter) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one data pass to the next beside the copies of inputs."""
-    return _kept_sizes(segment, row_orientations(segment, graph).index(inner_outer))
+    return _kept_sizes(segment, row_orientations(segment).index(inner_outer))
 
 
 @lru_cache(maxsize=256)
 def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
     """The same for the sides of that number: found once for all fusions that are equal."""
-    inner_outer = row_orientations(segment, resolving_graph(segment))[choice]
+    inner_outer = row_orientations(segment)[choice]
     kept = InnerOuterScheduleBuilder(segment, (), inner_outer.reference.name).kept()
     return tuple(t.dtype.itemsize for t in kept)
 
@@ -141,16 +139,16 @@ class SizedInnerOuter:
 
 def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> SizedInnerOuter | Refused:
     """What the segment has at these sizes; `most`: elements of an access that are asked for."""
-    graph = resolving_graph(segment)
-    choices = row_orientations(segment, graph)
+    graph = segment.resolved_dims
+    choices = row_orientations(segment)
     reference = choices[0].reference
     groups = dim_groups(graph, reference)
-    order = dim_order(graph, segment, reference, inputs)
+    order = dim_order(segment, reference, inputs)
     inner_outer = next((s for s in choices if groups[order[-1]] in s.along), None)
     if inner_outer is None:
         return Refused("the fastest dim is not one along the rows")
     groups = dim_groups(graph, inner_outer.reference)
-    order = dim_order(graph, segment, inner_outer.reference, inputs)
+    order = dim_order(segment, inner_outer.reference, inputs)
     order = tuple(sorted(order, key=lambda d: (not groups[d].is_broadcast, groups[d] in inner_outer.along)))
     dims = ReducedSpace(segment, inputs, inner_outer.reference, inner_outer.along, order)
     if dims.length < 1 or dims.kept < 1:
@@ -164,7 +162,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     read_sizes = tuple(t.dtype.itemsize for t in read)
     weight_sizes = tuple(t.dtype.itemsize for t in whole if t not in read)
     widest = max(t.dtype.itemsize for t in (*read, *written))
-    vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
+    vector, vectorized = choose_vector(segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
     sums = {t.name for t in segment.output_tensors if not inner_outer.has_reduced_and_kept_dims(graph, t)}
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
@@ -180,7 +178,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         arguments=len(read) + len(written),
         read_sizes=read_sizes,
         weight_sizes=weight_sizes,
-        kept_sizes=kept_sizes(segment, graph, inner_outer),
+        kept_sizes=kept_sizes(segment, inner_outer),
         sums=len(inner_outer.column),
         sum_bytes=8 if is_double else 4,
         statistics=len(inner_outer.row),

@@ -11,7 +11,6 @@ from fuser.ir.fusion.fusion import Fusion, Reducing, tensor_inputs, tensor_outpu
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.data_passes import computing_pass_counts, empty_schedule
-from fuser.schedule.analysis.reference import resolving_graph
 
 _COPIES = 2
 """Of the body of an unrolled loop: for whole iterations, and for the last one, which tests every element."""
@@ -44,7 +43,7 @@ def row_instructions(segment: Fusion) -> int:
 @memoized
 def _instructions(segment: Fusion) -> dict[int, int]:
     """Instructions of all exprs in all data passes, by the number of their dims."""
-    graph = resolving_graph(segment)
+    graph = segment.resolved_dims
     # Without reductions all is one data pass.
     has_data_passes = any(isinstance(e, Reducing) for e in segment.tensor_exprs)
     times = computing_pass_counts(empty_schedule(segment)) if has_data_passes else {}

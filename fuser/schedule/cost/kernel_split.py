@@ -19,7 +19,6 @@ from fuser.records import record
 from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.reduction_space import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
@@ -97,7 +96,7 @@ def _kernel_boundary_tensors(segment: Fusion, levels: Mapping[str, int], last: i
 
     Those are then computed once per result and not once per element: the square root of a variance, a quotient.
     """
-    graph = resolving_graph(segment)
+    graph = segment.resolved_dims
     results = [t for e in reductions_of(segment) for t in tensor_outputs(e) if levels[t.name] < last]
     readers: dict[Tensor, list[Tensor]] = {}
     for e in segment.tensor_exprs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.fusion.fusion import Fusion, Welford, tensor_outputs
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
@@ -16,6 +16,7 @@ from fuser.schedule.analysis.data_passes import (
     defining_passes,
     empty_schedule,
     kept_values,
+    may_take_two_passes,
     reduced_groups_of,
     row_reductions,
     sink_pass_count,
@@ -36,11 +37,7 @@ def _two_pass_results(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str,
     """The first results of what is computed so."""
     if one_pass:
         return ()
-    return tuple(
-        tensor_outputs(expr)[0].name
-        for expr in row_reductions(builder)
-        if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex)
-    )
+    return tuple(tensor_outputs(expr)[0].name for expr in row_reductions(builder) if may_take_two_passes(expr))
 
 
 @record

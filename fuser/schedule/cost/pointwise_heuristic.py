@@ -11,7 +11,7 @@ from fuser.ir.integers.number_trace import as_told
 from fuser.records import record
 from fuser.schedule.analysis.alignment import min_peeled_length
 from fuser.schedule.analysis.inner_tile import SizedSegment
-from fuser.schedule.analysis.layout import ACCESS_BYTES
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
@@ -98,7 +98,7 @@ class PointwiseHeuristic(PointwiseSpace):
             while most > 1 and not self.has_threads(most):
                 most //= 2
         vectors = [vector or 1 << k for k in reversed(range(1 if vector else most.bit_length()))]
-        sized = SizedSegment(self.graph, self.segment, self.described)
+        sized = SizedSegment(self.segment, self.described)
         found = tile_accesses(sized, cells, self.parts[-1], self.sizes, vectors)
         if found is None:
             return None

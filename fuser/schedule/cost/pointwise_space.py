@@ -8,13 +8,13 @@ from functools import cached_property
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Gather, Resize, Tensor, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference, in_phase_inputs
 from fuser.schedule.analysis.inner_tile import InnerTile
-from fuser.schedule.analysis.input_reads import displaced_name
-from fuser.schedule.analysis.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, merge_contiguous_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, displaced_name
+from fuser.schedule.analysis.layout import AccessWidths, Argument, arguments_of, merge_contiguous_dims
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem
@@ -46,9 +46,10 @@ def _lookups(segment: Fusion) -> dict[str, Tensor]:
 
 
 @memoized
-def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[frozenset[Group], int]]:
+def _instructions_along(segment: Fusion) -> list[tuple[frozenset[Group], int]]:
     """The dims of each expr, and its instructions for an element."""
     # Of one element along rows, where it is said so, is computed for each of them all the same.
+    graph = segment.resolved_dims
     return [
         (frozenset(graph.group(d) for d in tensor_outputs(e)[0].visible), expr_instructions(e))
         for e in segment.tensor_exprs
@@ -56,11 +57,9 @@ def _instructions_along(segment: Fusion, graph: IterationGraph) -> list[tuple[fr
 
 
 @memoized
-def _computed(
-    segment: Fusion, graph: IterationGraph, parts: tuple[tuple[Group, ...], ...]
-) -> tuple[tuple[int, int], ...]:
+def _computed(segment: Fusion, parts: tuple[tuple[Group, ...], ...]) -> tuple[tuple[int, int], ...]:
     found: dict[int, int] = {}
-    for groups, instructions in _instructions_along(segment, graph):
+    for groups, instructions in _instructions_along(segment):
         bits = sum(1 << p for p, part in enumerate(parts) if not groups.isdisjoint(part))
         found[bits] = found.get(bits, 0) + instructions
     return tuple(sorted(found.items()))
@@ -74,25 +73,25 @@ class PointwiseSpace:
 
     def __init__(
         self,
-        graph: IterationGraph,
         segment: Fusion,
         inputs: SegmentInputs,
         dims: Mapping[Group, int],
         device: DeviceInfo,
         cells: InnerTile | None = None,
     ) -> None:
-        self.graph, self.segment, self.described, self.cells, self.dims = graph, segment, inputs, cells, dims
+        self.graph, self.segment, self.described = segment.resolved_dims, segment, inputs
+        self.cells, self.dims = cells, dims
         self.order = order = [g for g in dims if cells is None or g not in cells.inner]
-        self.arguments = arguments_of(graph, segment, inputs) if cells is None else list(cells.arguments)
+        self.arguments = arguments_of(segment, inputs) if cells is None else list(cells.arguments)
         extents = {g: inputs.evaluate(g.extent) for g in order}
         # Nothing is launched for tensors without elements: the plainest loops are right for them.
         self.is_empty = min(extents.values(), default=1) < 1
         self.sizes = sizes = {g: max(1, n) for g, n in extents.items()}
-        self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
+        self.widths = AccessWidths(segment, inputs, self.arguments, sizes)
         self.device = device
         self.total = math.prod(sizes.values())
         self.max_unrolled = max_unrolled_elements(segment, device)
-        self.tested = tested_groups(graph, segment, inputs.evaluate)
+        self.tested = tested_groups(segment, inputs.evaluate)
         self.parts = merge_contiguous_dims(order, sizes, self.arguments, self.tested)
         self.inputs = segment.input_tensors
         self.slices = _slices(segment)
@@ -199,7 +198,7 @@ class PointwiseSpace:
 
     def computed(self) -> tuple[tuple[int, int], ...]:
         """Parts along which values vary, as bits, and instructions of one."""
-        return _computed(self.segment, self.graph, tuple(map(tuple, self.parts)))
+        return _computed(self.segment, tuple(map(tuple, self.parts)))
 
     def moved(self, patterns: Sequence[AccessPattern], lengths: Sequence[int]) -> tuple[int, int]:
         """Bytes of device memory that are read and written, once each."""

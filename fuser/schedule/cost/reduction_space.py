@@ -7,21 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, RowAccesses, choose_accesses, contiguous_suffix
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
-from fuser.schedule.analysis.input_reads import input_reads, tested_dims
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, tested_dims
 from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
-from fuser.schedule.params import Aligned
+from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
 # Most accumulators of a thread along kept dims: more would take the registers of loads in flight.
@@ -158,22 +158,22 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
     inner = groups[order[-1]] in reduced
     reductions = reductions_of(segment)
     registers = sum(len(tensor_outputs(e)) for e in reductions)
-    reads = _reduced_reads(segment, graph, reduced)
+    reads = _reduced_reads(segment, reduced)
     largest = max((dims for *_, dims in reads), default=0)
     names = {name for name, _, dims in reads if dims == largest}
-    outputs = _written_sizes(segment, graph, reduced)
-    limit = max(1, 16 // max([*(size for _, size, dims in reads if dims == largest), *outputs], default=4))
+    outputs = _written_sizes(segment, reduced)
+    limit = max(1, ACCESS_BYTES // max([*(size for _, size, dims in reads if dims == largest), *outputs], default=4))
     most = max_unrolled_elements(segment, device)
     while (not inner and limit > 1 and limit * registers > _ACCUMULATORS) or limit > most:
         limit //= 2
     kept_count, reduced_count = found.kept, found.length
     full = sum(size for _, size, dims in reads if dims == largest)
     widest = max([*(size for _, size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
-    has_gather = _has_gather(segment, graph, reduced)
+    has_gather = _has_gather(segment, reduced)
     short = max(1, _SHORT_ACCESS // widest)
     if not inner and has_gather:
         # Each access asks for its place first: wide ones ask less often. Results are stored as wide.
-        limit = min(limit, vector_limit(segment, graph, groups[order[-1]]))
+        limit = min(limit, vector_limit(segment, groups[order[-1]]))
     elif not inner and reduced_count <= _FEW_ROWS:
         # Results are as many as what is read: neighbouring threads should store neighbours.
         limit = min(limit, short)
@@ -241,37 +241,37 @@ def _find_accesses(
     # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
     is_narrow = all(size < 4 for _, size, _ in reads)
     is_whole = inner and has_exponentials and is_narrow and found.length % (_MIN_WHOLE * limit) == 0
-    # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
-    others = [g for g in found.groups if g not in row and g not in found.reduced and not g.is_broadcast]
-    allow_misaligned = not has_statistics if inner else _has_whole_parts(segment, row, others, extent, limit)
+    most: type[Access] = Aligned if has_statistics else Peeled
+    if not inner:
+        # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+        others = [g for g in found.groups if g not in row and g not in found.reduced and not g.is_broadcast]
+        most = Unaligned if _has_whole_parts(segment, row, others, extent, limit) else Aligned
     accesses = choose_accesses(
-        graph,
         segment,
         row,
         inputs,
         limit,
-        allow_misaligned=allow_misaligned,
-        may_follow=inner,
+        most=most,
         may_span=not inner,
         least_vectors=_MIN_WHOLE if is_whole else MIN_VECTORS,
     )
-    run = list(contiguous_suffix(graph, segment, row, extent, inputs)) if inner else row
+    run = list(contiguous_suffix(segment, row, extent, inputs)) if inner else row
     run_dims = 0
     if len(run) < len(row):
-        cut = choose_accesses(graph, segment, run, inputs, limit, allow_misaligned=not has_statistics, may_follow=True)
+        cut = choose_accesses(segment, run, inputs, limit, most=most)
         divisions = 1 if any(graph.group(d) in row for d in tested_dims(segment)) else accesses.vector
         if _keep_rows_separate(elements, full, divisions, cut, device):
             row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
     if inner:
         # Neighbouring threads should read neighbours of what they read element by element.
-        is_short = accesses.vector > short and _reads_elements(segment, graph, row[-1], accesses)
+        is_short = accesses.vector > short and _reads_elements(segment, row[-1], accesses)
     else:
         # A misaligned access of two elements would be three of one.
         is_few = elements * full <= _LITTLE or found.length <= _FEW_ROWS
         is_short = not isinstance(accesses.access, Aligned) and is_few
     if is_short:
         limit = min(limit, short)
-        accesses = choose_accesses(graph, segment, row, inputs, limit, allow_misaligned=False, may_follow=False)
+        accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     return row, accesses, run_dims
 
 
@@ -297,8 +297,9 @@ def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, accesses: RowAccesses) -> bool:
+def _reads_elements(segment: Fusion, fastest: Group, accesses: RowAccesses) -> bool:
     """Whether a read along the fastest dim is displaced from what vectors are read of."""
+    graph = segment.resolved_dims
     return any(
         r.windows and r.name not in accesses.vectorized and any(graph.group(d) is fastest for d in r.loop_dims)
         for r in input_reads(segment)
@@ -306,8 +307,9 @@ def _reads_elements(segment: Fusion, graph: IterationGraph, fastest: Group, acce
 
 
 @memoized
-def _has_gather(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
+def _has_gather(segment: Fusion, reduced: frozenset[Group]) -> bool:
     """Whether elements are gathered along a reduced dim."""
+    graph = segment.resolved_dims
     return any(graph.group(d) in reduced for r in input_reads(segment) for d, _ in r.lookups)
 
 
@@ -328,7 +330,7 @@ def _times_read(found: ReducedSpace, names: Collection[str]) -> float:
 def _kept_run(found: ReducedSpace, names: Collection[str]) -> tuple[int, bool]:
     """(elements of a run of kept dims, whether the reduced dims lie right around it) of the reads that have the shortest."""
     runs: list[tuple[int, bool]] = []
-    for a in arguments_of(found.graph, found.segment, found.inputs):
+    for a in arguments_of(found.segment, found.inputs):
         if a.name in names:
             by_stride = sorted(
                 (s, g in found.reduced, found.sizes[g]) for g, s in a.strides.items() if g in found.sizes and s
@@ -383,15 +385,17 @@ def _has_whole_parts(
     )
 
 
-def _written_sizes(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[int]:
+def _written_sizes(segment: Fusion, reduced: frozenset[Group]) -> list[int]:
     """Bytes of an element of every output along a reduced dim."""
+    graph = segment.resolved_dims
     outputs = segment.output_tensors
     return [t.dtype.itemsize for t in outputs if not reduced.isdisjoint(graph.concrete_groups(t.visible))]
 
 
 @memoized
-def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[str, int, int]]:
+def _reduced_reads(segment: Fusion, reduced: frozenset[Group]) -> list[tuple[str, int, int]]:
     """(name, bytes of an element, number of dims) of every read along a reduced dim."""
+    graph = segment.resolved_dims
     dims = [(read.name, read.tensor.dtype.itemsize, read.varying_dims) for read in input_reads(segment)]
     return [
         (name, itemsize, sum(not d.is_broadcast for d in own))

@@ -36,9 +36,8 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.number_trace import searched
 from fuser.records import record
-from fuser.schedule.analysis.alignment import ACCESS
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
-from fuser.schedule.analysis.input_reads import input_reads
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.rows import find_rows
@@ -208,7 +207,7 @@ def find_strided_rows(segment: Fusion, inputs: SegmentInputs) -> StridedRows | N
     rows = math.prod(n for g, n in size.items() if g in reduced and g not in fast)
     # Vectors go along all that is kept by the first step and lies together.
     whole = math.prod(size[g] for g in takewhile(lambda g: g not in reduced or g in fast, reversed(solid)))
-    vector = math.gcd(whole, max(1, ACCESS // widest))
+    vector = math.gcd(whole, max(1, ACCESS_BYTES // widest))
     return StridedRows(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
 
 

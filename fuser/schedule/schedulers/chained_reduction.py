@@ -33,7 +33,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
@@ -77,14 +77,14 @@ class ChainedReductionScheduler(Scheduler):
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         if len(reductions_of(segment)) < 2:
             return Refused("no reduction is chained to others")
-        graph = resolving_graph(segment)
+        graph = segment.resolved_dims
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
             return Refused("no reduction is chained to others")
         answer = accepts_reductions(_row_segment(segment))
         if isinstance(answer, Refused):
             return answer
-        reference = reference_reduction(segment, graph)
+        reference = reference_reduction(segment)
         kept = frozenset(
             g for g in dim_groups(graph, reference) if not g.is_broadcast and g not in reduced_groups(graph, reference)
         )
@@ -98,7 +98,7 @@ class ChainedReductionScheduler(Scheduler):
         apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
-        refused = refusal_of_space(segment, graph, reference)
+        refused = refusal_of_space(segment, reference)
         if refused is not None:
             return refused
         _has_persistent_rows(segment)  # what `propose` asks for any sizes
@@ -162,7 +162,7 @@ def _chained_to(
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     most = next((n for n in FEW_BLOCKS if found <= n), 0)
     if blocks == 0 and most:
-        bounds = _row_count_ranges(space.graph, segment, space.sizes.keys() - space.reduced, most * rows_per_block)
+        bounds = _row_count_ranges(segment, space.sizes.keys() - space.reduced, most * rows_per_block)
     words = f"{reason}: the last one joins what all of them have"
     return ChainedParams(rows, blocks, bounds, reasons=Reasons(lambda: (*rows.reasons, words)))
 
@@ -198,16 +198,14 @@ def _row_reduction_params(
     return loops if isinstance(found, Refused) else _with_persistent_columns(found, device)
 
 
-def _row_count_ranges(
-    graph: IterationGraph, segment: Fusion, kept: Collection[Group], most: int
-) -> tuple[tuple[str, int, int, int], ...]:
+def _row_count_ranges(segment: Fusion, kept: Collection[Group], most: int) -> tuple[tuple[str, int, int, int], ...]:
     """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
     extents are unknown."""
     unknown = [g for g in kept if not g.extent.is_const]
     if len(unknown) != 1:
         return ()
     others = math.prod(g.extent.value for g in kept if g.extent.is_const)
-    places = input_dims(segment, graph).get(unknown[0], ())
+    places = input_dims(segment).get(unknown[0], ())
     return tuple((name, i, 1, most // others) for name, i, _ in places[:1])
 
 
@@ -220,7 +218,7 @@ def _has_persistent_rows(segment: Fusion) -> bool:
 @memoized
 def _row_segment(segment: Fusion) -> Fusion:
     """What the segment computes of each row by itself."""
-    return before_chained_reductions(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
+    return before_chained_reductions(segment, chained_reductions(segment.tensor_exprs, segment.resolved_dims))
 
 
 def before_chained_reductions(segment: Fusion, chained: Collection[Expr]) -> Fusion:

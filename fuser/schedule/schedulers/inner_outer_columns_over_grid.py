@@ -16,9 +16,10 @@ all loops.
 from __future__ import annotations
 
 from fuser.ir.fusion.fusion import Pointwise, tensor_outputs
-from fuser.ir.ops.enums import CacheOp, ParallelType
+from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ColumnsOverGrid, InnerOuterParams, OverCluster, RowsOverGrid
+from fuser.schedule.transforms.evict_last import evict_last
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.loops import require_extents, set_loop_types
 
@@ -47,7 +48,7 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
         if p.in_shared and p.rows > MAX_ROWS_IN_REGISTERS:
             self._reload_per_use(copies, late)
         if isinstance(p.distribution, ColumnsOverGrid):
-            self._evict_last(copies)
+            evict_last(b, copies, self.along_groups())
         reference, _ = self.ordered_reductions()
         types = self._split_loops(reference)
         b.transform_like(reference)
@@ -62,14 +63,6 @@ class ColumnsOverGridSchedule(InnerOuterScheduleBuilder):
         )
         self.load_rows(reference, within, loaded, p.prefetch)
         return b
-
-    def _evict_last(self, copies: dict[str, str]) -> None:
-        """Rows that are read into registers leave the second-level cache last, as in `evict_last`."""
-        b, along = self.builder, self.along_groups()
-        for name in sorted(b.input_names & copies.keys() - self.placed.keys()):
-            own = self.own_groups(name)
-            if own & along and own - along:
-                b.set_cache_op(copies[name], CacheOp.evict_last)
 
     def _reload_per_use(self, copies: dict[str, str], late: set[str]) -> None:
         """What each row has one of is read again by each use: it would take registers for all rows."""

@@ -26,7 +26,6 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.independent_outputs import independent_outputs
 from fuser.schedule.analysis.inner_outer import classify_reductions, row_orientations
 from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.cost.estimate import tie_threshold
 from fuser.schedule.cost.inner_outer_mappings import CLUSTER, SUMS, InnerOuterMapping, columns_of_block
 from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, kept_sizes, sum_registers
@@ -65,15 +64,14 @@ class InnerOuterPersistentScheduler(Scheduler):
         if displaced is not None:
             # Rows are copied at their own indices.
             return Refused(f"{displaced.tensor.name} is read at other indices")
-        graph = resolving_graph(segment)
-        choices = row_orientations(segment, graph)
+        choices = row_orientations(segment)
         if not choices:
-            refused = classify_reductions(segment, graph, first=True)
+            refused = classify_reductions(segment, first=True)
             assert isinstance(refused, Refused)
             return refused
         if len(choices) == 1:
             # What `propose` asks for any sizes.
-            kept_sizes(segment, graph, choices[0])
+            kept_sizes(segment, choices[0])
             sum_registers(segment, choices[0])
         return Accepted()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from fuser.ir.ops.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.params import InnerOuterParams, RowsOverGrid
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 from fuser.schedule.transforms.loops import merge_axes, require_extents, set_loop_types
@@ -91,7 +92,7 @@ class RowsOverGridSchedule(InnerOuterScheduleBuilder):
         b.set_memory_type(name, GLOBAL_MEMORY)
         if self.params.vector > 1:
             innermost = b.innermost(name)
-            wide = max(1, 16 // b.state(name).tensor.dtype.itemsize)
+            wide = max(1, ACCESS_BYTES // b.state(name).tensor.dtype.itemsize)
             if self.params.vector > wide:
                 b.split(name, innermost, wide)
                 innermost += 1

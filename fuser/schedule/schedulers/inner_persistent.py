@@ -27,6 +27,7 @@ from fuser.schedule.analysis.data_passes import (
     empty_schedule,
     recompute_cheap_values,
     recompute_parts_of_rows,
+    reduced_groups_of,
     sink_pass_count,
 )
 from fuser.schedule.analysis.reduced_dims import accepts_reductions_and_scans
@@ -153,7 +154,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     copies = cache_arguments(builder)
     late = inputs_first_read_after_reduction(builder, copies) if params.load_all_first else ()
     placed = copy_rows_to_shared(builder, copies, params)
-    evict_last(builder, copies)
+    evict_last(builder, copies, reduced_groups_of(builder))
     recompute_cheap_values(builder, inputs_only=params.inputs_only)
     recompute_parts_of_rows(builder)
     pass_through_registers(builder, placed)

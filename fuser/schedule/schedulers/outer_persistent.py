@@ -27,7 +27,6 @@ from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedul
 from fuser.schedule.analysis.input_reads import input_reads
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import resolving_graph
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.mapping_search import best_mapping
@@ -135,8 +134,8 @@ class OuterPersistentScheduler(Scheduler):
         builder = schedule_reduction(segment, params.reduction)
         builder.require_blocks_per_sm(1)
         levels = data_pass_indices(empty_schedule(segment))
-        graph = resolving_graph(segment)
-        reduced = reduced_groups(graph, reference_reduction(segment, graph))
+        graph = segment.resolved_dims
+        reduced = reduced_groups(graph, reference_reduction(segment))
         # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
         with_rows = {
             t.name

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, memory_order
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.inner_tile import SizedSegment, find_inner_tile, inner_tile_last, reduced_inner_tile
-from fuser.schedule.analysis.layout import ACCESS_BYTES
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,
     dim_order,
     output_missing_dim,
     refusal_of_space,
-    resolving_graph,
 )
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
@@ -32,7 +31,7 @@ from fuser.schedule.tuning_candidates import neighbours
 
 def reference_output(segment: Fusion) -> Tensor | None:
     """The computed output with most dims."""
-    graph = resolving_graph(segment)
+    graph = segment.resolved_dims
     computed = [t for t in segment.output_tensors if t not in segment.input_tensors]
     return max(computed, key=lambda t: (concrete_dims(graph, t), len(t.logical)), default=None)
 
@@ -54,11 +53,11 @@ class PointwiseScheduler(Scheduler):
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")
-        graph = resolving_graph(segment)
-        values = _dim_of_values(graph, reference)
+        graph = segment.resolved_dims
+        values = _dim_of_values(segment)
         groups = dim_groups(graph, reference)
         spread = [g for g in groups if not g.is_broadcast and g is not values]
-        return refusal_of_space(segment, graph, reference, spread, groups, resolved=True) or Accepted()
+        return refusal_of_space(segment, reference, spread, groups, resolved=True) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
         groups, order, plain = plan_of(segment, inputs, device)
@@ -100,7 +99,7 @@ class PointwiseScheduler(Scheduler):
         types: list[ParallelType] = []
         if params.merged_dims:
             # Dims of one element stay out of the merged loops: tensors without them could not share those.
-            groups = dim_groups(resolving_graph(segment), reference)
+            groups = dim_groups(segment.resolved_dims, reference)
             solid = [d for d in params.order if not groups[d].is_broadcast]
             order = [*solid, *(d for d in params.order if groups[d].is_broadcast)]
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
@@ -146,19 +145,19 @@ def plan_of(
     """Dims of the reference, their order, and the choice without inner tiles; None where there is one element."""
     reference = reference_output(segment)
     assert reference is not None
-    graph = resolving_graph(segment)
-    groups = dim_groups(graph, reference)
-    order = dim_order(graph, segment, reference, inputs)
+    groups = dim_groups(segment.resolved_dims, reference)
+    order = dim_order(segment, reference, inputs)
     dims = {groups[d]: d for d in order if not groups[d].is_broadcast}
-    return groups, order, PointwiseHeuristic(graph, segment, inputs, dims, device) if dims else None
+    return groups, order, PointwiseHeuristic(segment, inputs, dims, device) if dims else None
 
 
-def _dim_of_values(graph: IterationGraph, reference: Tensor | None) -> Group | None:
+def _dim_of_values(segment: Fusion) -> Group | None:
     """The fastest dim of the largest output, where the definition says that it has a few elements, as many as an access has at
     most: values that are stored side by side. None where it does not, or the output has no other dim.
 
     A thread that has all of them stores once what has no such dim. Of more, or longer ones, it would store each apart.
     """
+    graph, reference = segment.resolved_dims, reference_output(segment)
     if reference is None or concrete_dims(graph, reference) < 2:
         return None
     last = reference.visible[memory_order(reference.stride_order)[-1]]
@@ -168,19 +167,19 @@ def _dim_of_values(graph: IterationGraph, reference: Tensor | None) -> Group | N
 
 def _needs_values(plain: PointwiseHeuristic) -> bool:
     """Whether an output lacks the dim of values, which a thread has to have whole."""
-    return output_missing_dim(plain.graph, plain.segment, list(plain.dims)) is not None
+    return output_missing_dim(plain.segment, list(plain.dims)) is not None
 
 
 def _params_with_values(plain: PointwiseHeuristic, order: tuple[int, ...]) -> PointwiseParams | None:
     """The choice where a thread takes all values of the largest output, for sizes at which there is no other reason to."""
-    graph, segment, inputs = plain.graph, plain.segment, plain.described
-    values = _dim_of_values(graph, reference_output(segment))
+    segment, inputs = plain.segment, plain.described
+    values = _dim_of_values(segment)
     assert values is not None
-    cells = reduced_inner_tile(SizedSegment(graph, segment, inputs), plain.arguments, [values])
+    cells = reduced_inner_tile(SizedSegment(segment, inputs), plain.arguments, [values])
     if cells is None:
         return None
     around = {g: d for g, d in plain.dims.items() if g is not values}
-    choice = PointwiseHeuristic(graph, segment, inputs, around, plain.device, cells)
+    choice = PointwiseHeuristic(segment, inputs, around, plain.device, cells)
     last = plain.dims[values]
     return choice.params_with_inner_tile((*(d for d in order if d != last), last))
 
@@ -192,18 +191,18 @@ def _params_with_inner_tile(
     that would leave SMs idle or gains nothing, or where rows are better peeled.
 
     Where an output has one value beside several of the largest, all of these are in the tile, whatever that gains."""
-    graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
+    segment, inputs, device = plain.segment, plain.described, plain.device
     unmoved, unmoved_order = plain, order
     merged = inner_tile_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
         order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
-        plain = PointwiseHeuristic(graph, segment, inputs, {g: groups.index(g) for g in merged}, device)
-    cells = find_inner_tile(SizedSegment(graph, segment, inputs), plain.arguments, plain.parts)
+        plain = PointwiseHeuristic(segment, inputs, {g: groups.index(g) for g in merged}, device)
+    cells = find_inner_tile(SizedSegment(segment, inputs), plain.arguments, plain.parts)
     if cells is None:
         return None
-    choice = PointwiseHeuristic(graph, segment, inputs, plain.dims, device, cells)
+    choice = PointwiseHeuristic(segment, inputs, plain.dims, device, cells)
     is_needed = _needs_values(plain)
-    if is_needed and _dim_of_values(graph, reference_output(segment)) not in cells.inner:
+    if is_needed and _dim_of_values(segment) not in cells.inner:
         return None
     if not choice.has_threads() and not is_needed:
         return None

@@ -19,13 +19,13 @@ from itertools import takewhile
 
 from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
-from fuser.ir.fusion.iteration_graph import IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reduced_dims import scans_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
@@ -33,7 +33,6 @@ from fuser.schedule.analysis.reference import (
     concrete_dims,
     dim_groups,
     refusal_of_space,
-    resolving_graph,
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
@@ -47,7 +46,6 @@ from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
 from fuser.schedule.transforms.vectorize import cache_arguments, split_vector, vectorize
 
-_ACCESS_BYTES = 16
 _SHORT_VECTOR = 4
 """Elements of a shorter access, for misaligned rows: more lanes have work."""
 _DIGITS = 4
@@ -56,8 +54,9 @@ _MAX_CANDIDATES = 12
 """Mappings that tuning measures."""
 
 
-def reference_scan(segment: Fusion, graph: IterationGraph) -> Scan:
+def reference_scan(segment: Fusion) -> Scan:
     """The scan of the tensor with most dims of more than one element."""
+    graph = segment.resolved_dims
     return max(scans_of(segment), key=lambda e: concrete_dims(graph, e.output))
 
 
@@ -69,8 +68,8 @@ def element_counts(segment: Fusion) -> tuple[int, int]:
     Scans follow one another in stages; what needs no scan of a stage is computed before it. There all of its scans hold an
     element, and what is needed later stays in registers besides.
     """
-    graph = resolving_graph(segment)
-    scan = reference_scan(segment, graph)
+    graph = segment.resolved_dims
+    scan = reference_scan(segment)
     scanned = graph.group(scan.axis)
     others = {g for g in map(graph.group, scan.output.visible) if g is not scanned and not g.is_broadcast}
 
@@ -109,13 +108,13 @@ class ScanScheduler(Scheduler):
         reduced = next((e for e in segment.tensor_exprs if isinstance(e, Reducing)), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
-        graph = resolving_graph(segment)
-        reference = reference_scan(segment, graph)
+        graph = segment.resolved_dims
+        reference = reference_scan(segment)
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
         groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        return refusal_of_space(segment, graph, reference.output, groups) or Accepted()
+        return refusal_of_space(segment, reference.output, groups) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         dims, ways = _sized_scan(segment, inputs, device)
@@ -136,7 +135,7 @@ class ScanScheduler(Scheduler):
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ScanParams)
-        scan = reference_scan(segment, resolving_graph(segment))
+        scan = reference_scan(segment)
         builder = ScheduleBuilder(segment)
         require_extents(builder, params.extent_ranges)
         copies = cache_arguments(builder)
@@ -165,25 +164,25 @@ _Way = tuple[ScanSpace, RowAccesses]
 
 def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> tuple[ReducedSpace, list[_Way]]:
     """The dims of a segment at given sizes, of which one is scanned, and the accesses that it may have."""
-    graph = resolving_graph(segment)
-    reference = reference_scan(segment, graph)
+    graph = segment.resolved_dims
+    reference = reference_scan(segment)
     scanned = graph.group(reference.axis)
     dims = ReducedSpace(segment, inputs, reference.output, frozenset([scanned]))
     fastest = dims.groups[dims.order[-1]]
     count = concrete_dims(graph, reference.output)
     arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
     full = [t for t in arguments if concrete_dims(graph, t) == count]
-    limit = vector_limit(segment, graph, fastest)
+    limit = vector_limit(segment, fastest)
     operations, live = element_counts(segment)
     inner = fastest is scanned
     if inner:
-        accesses = choose_accesses(graph, segment, [fastest], inputs, limit)
+        accesses = choose_accesses(segment, [fastest], inputs, limit)
         candidates = [accesses]
         if isinstance(accesses.access, Peeled):
             shorter = sorted({min(limit, _SHORT_VECTOR), 1} - {limit})
-            candidates += [choose_accesses(graph, segment, [fastest], inputs, n) for n in shorter]
+            candidates += [choose_accesses(segment, [fastest], inputs, n) for n in shorter]
     else:
-        candidates = [RowAccesses(*choose_vector(graph, segment, fastest, inputs, limit))]
+        candidates = [RowAccesses(*choose_vector(segment, fastest, inputs, limit))]
 
     def work(way: RowAccesses) -> ScanSpace:
         is_cut = isinstance(way.access, Peeled)
@@ -195,8 +194,8 @@ def _sized_scan(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> t
             length=spread if inner else round_to_significant_bits(spread, _DIGITS),
             kept=round_to_significant_bits(dims.kept, _DIGITS),
             vector=way.vector,
-            itemsize=_ACCESS_BYTES // limit,
-            narrowest=min(sizes, default=_ACCESS_BYTES // limit),
+            itemsize=ACCESS_BYTES // limit,
+            narrowest=min(sizes, default=ACCESS_BYTES // limit),
             loaded=sum(t.dtype.itemsize for t in full if t in segment.input_tensors),
             moved=sum(sizes),
             arguments=len(full),

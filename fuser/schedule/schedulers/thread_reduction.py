@@ -35,8 +35,8 @@ from fuser.schedule.analysis.data_passes import (
     sink_pass_count,
 )
 from fuser.schedule.analysis.inner_tile import INNER_TILE_BYTES, SizedSegment, reduced_inner_tile
-from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
+from fuser.schedule.analysis.layout import Argument, arguments_of
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
 from fuser.schedule.analysis.reduced_space import reduced_space
 from fuser.schedule.analysis.windows import require_slices_in_bounds
@@ -129,7 +129,7 @@ def is_thread_reduction_faster(segment: Fusion, inputs: SegmentInputs, device: D
         return False
     space = reduced_space(segment, inputs)
     solid = [g for g in space.groups if space.sizes[g] != 1]
-    arguments = arguments_of(space.graph, segment, inputs)
+    arguments = arguments_of(segment, inputs)
     if _is_outer_product(arguments, segment, solid):
         return True
     loops = found.loops
@@ -147,7 +147,7 @@ def propose_by_thread(
 ) -> ThreadReductionParams | Refused:
     """What is proposed for a segment that is accepted, with `vector` indices of a thread if that is given."""
     space = reduced_space(segment, inputs)
-    graph, groups, reduced, sizes, count = space.graph, space.groups, space.reduced, space.sizes, space.length
+    groups, reduced, sizes, count = space.groups, space.reduced, space.sizes, space.length
     if not 1 < count <= MAX_LOADED_BYTES:
         return Refused(f"{count} elements are no few that a thread should reduce")
     if space.kept < MIN_THREADS * device.sm_count:
@@ -157,7 +157,7 @@ def propose_by_thread(
     kept = [d for d in solid if groups[d] not in reduced]
     # Runs at the end of what a thread takes are counted from the last dim.
     inner = sorted((d for d in solid if groups[d] in reduced), key=lambda d: sizes[groups[d]] != 1)
-    arguments = arguments_of(graph, segment, inputs)
+    arguments = arguments_of(segment, inputs)
     whole = [groups[d] for d in solid if sizes[groups[d]] != 1]
     is_combined = _is_outer_product(arguments, segment, whole)
     if is_combined:
@@ -166,7 +166,7 @@ def propose_by_thread(
     elif reduced.issuperset(dropwhile(lambda g: g not in reduced, whole)) and _reads_runs(arguments, segment, reduced):
         # All reduced dims are faster than all kept ones.
         return Refused("what is reduced is one run in memory")
-    sized = SizedSegment(graph, segment, inputs)
+    sized = SizedSegment(segment, inputs)
     cells = reduced_inner_tile(sized, arguments, [groups[d] for d in inner])
     if cells is None:
         return Refused("how much is reduced follows from no input")
@@ -181,7 +181,7 @@ def propose_by_thread(
     runs = {a.name: cells.runs.get(a.name, 1) * a.tensor.dtype.itemsize for a in cells.arguments}
     if max(runs.values()) > INNER_TILE_BYTES and not is_combined:
         return Refused("threads side by side would read places too far apart")
-    choice = PointwiseHeuristic(graph, segment, inputs, {groups[d]: d for d in kept}, device, cells)
+    choice = PointwiseHeuristic(segment, inputs, {groups[d]: d for d in kept}, device, cells)
     most = max(
         1, min(ACCESS_BYTES // min(runs.values()), MAX_LOADED_BYTES // max(1, own), choice.max_unrolled // count)
     )

@@ -19,9 +19,9 @@ from fuser.ir.ops.enums import SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
-from fuser.schedule.analysis.input_reads import input_reads
-from fuser.schedule.analysis.layout import ACCESS_BYTES, Argument, arguments_of, merge_contiguous_dims
-from fuser.schedule.analysis.reference import dim_groups, resolving_graph
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
+from fuser.schedule.analysis.layout import Argument, arguments_of, merge_contiguous_dims
+from fuser.schedule.analysis.reference import dim_groups
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
@@ -61,7 +61,7 @@ class TransposeScheduler(Scheduler):
         answer = PointwiseScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
-        graph = resolving_graph(segment)
+        graph = segment.resolved_dims
         reference = reference_output(segment)
         assert reference is not None
         full = {g for g in dim_groups(graph, reference) if not g.is_broadcast}
@@ -165,17 +165,17 @@ class TransposePlan:
 
 def plans_of(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> list[TransposePlan] | Refused:
     """Plans with aligned accesses, and with peeled ones."""
-    graph = resolving_graph(segment)
+    graph = segment.resolved_dims
     reference = reference_output(segment)
     assert reference is not None
     groups = dim_groups(graph, reference)
     sizes = {g: inputs.evaluate(g.extent) for g in groups if not g.is_broadcast}
-    arguments = arguments_of(graph, segment, inputs)
+    arguments = arguments_of(segment, inputs)
     tiled = _select_tiled_arguments(arguments, sizes, {t.name for t in segment.output_tensors})
     if isinstance(tiled, Refused):
         return tiled
     order = tuple(groups.index(g) for g in tiled.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
-    space = PointwiseSpace(graph, segment, inputs, {g: groups.index(g) for g in tiled.order}, device)
+    space = PointwiseSpace(segment, inputs, {g: groups.index(g) for g in tiled.order}, device)
     runs = tiled.staged_run, tiled.run
     names = {a.name for a in tiled.staged}
     limits = [ACCESS_BYTES // min(a.tensor.dtype.itemsize for a in side) for side in (tiled.staged, tiled.others)]

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from fuser.ir.fusion.fusion import Fusion, tensor_inputs
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.layout import ACCESS_BYTES
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.windows import require_slices_in_bounds
 from fuser.schedule.params import Peeled, TransposeParams
 from fuser.schedule.schedulers.pointwise import reference_output

@@ -7,25 +7,24 @@ a clean or a dirty cache, and in chains of kernels (benchmarks/NOTES.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import CacheOp
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.data_passes import reduced_groups_of
 
 
-def evict_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:
-    """Hint the reads of inputs that have a row for each row of the result into registers: `copies`, by argument.
+def evict_last(builder: ScheduleBuilder, copies: Mapping[str, str], along: Set[Group]) -> None:
+    """Hint the reads of inputs that have rows, with the dims `along`, into registers: `copies`, by argument.
 
     Asynchronous copies to shared memory cannot have the hint (`codegen/statements.py` says why).
     """
     graph = builder.graph()
-    reduced = reduced_groups_of(builder)
     for argument, copy in copies.items():
         if argument not in builder.input_names:
             continue
         own = graph.concrete_groups(builder.state(argument).tensor.visible)
-        if not own & reduced or own <= reduced:
+        if not own & along or own <= along:
             continue
         for reader in builder.consumers(argument):
             if reader.name == copy:

@@ -7,28 +7,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from fuser.ir.fusion.fusion import (
-    ExpSum,
     Fusion,
     Reducing,
     Tensor,
-    Welford,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.data_passes import recompute_cheap_values
+from fuser.schedule.analysis.data_passes import may_take_two_passes, recompute_cheap_values
 from fuser.schedule.analysis.inner_outer import (
     concrete_reduced_groups,
     downstream,
     row_orientations,
 )
-from fuser.schedule.analysis.reference import dim_groups, input_dims, resolving_graph
+from fuser.schedule.analysis.reference import dim_groups, input_dims
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.transforms.loops import merge_axes
 from fuser.schedule.transforms.shared_rows import vectorize_rows
-from fuser.schedule.transforms.vectorize import vectorize
+from fuser.schedule.transforms.vectorize import cache_arguments, vectorize
 
 
 class InnerOuterScheduleBuilder:
@@ -39,11 +37,11 @@ class InnerOuterScheduleBuilder:
 
     def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
-        graph = resolving_graph(segment)
-        inner_outer = next(s for s in row_orientations(segment, graph) if s.reference.name == reference)
+        graph = segment.resolved_dims
+        inner_outer = next(s for s in row_orientations(segment) if s.reference.name == reference)
         self.sums = {t.name for t in inner_outer.column}
         self.placed: dict[str, str] = {}
-        places = input_dims(segment, graph)
+        places = input_dims(segment)
         self.along = [places[g][0][2] for g in inner_outer.along]
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, inner_outer.reference)
@@ -64,13 +62,12 @@ class InnerOuterScheduleBuilder:
         """
         b = self.builder
         late = self._recompute_after_sums()
-        copies = self._cache(late)
+        copies = cache_arguments(b, apart=late)
         for name in in_shared:
             self.placed[name] = b.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]])
         row, _ = self.reductions()
         for name in row:
-            expr = b.definition(name)
-            if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
+            if may_take_two_passes(b.definition(name)):
                 b.two_pass(name)
         kept = recompute_cheap_values(b, few_registers=True, anew=self._has_part_of_row)
         return late, copies, [k.name for k in kept]
@@ -115,21 +112,6 @@ class InnerOuterScheduleBuilder:
                 made.add(clone)
                 pending.append(clone)
         return made
-
-    def _cache(self, late: set[str]) -> dict[str, str]:
-        """Copies of the inputs for the loop over the rows, and outputs as copies of what computes them: argument -> copy."""
-        b = self.builder
-        copies: dict[str, str] = {}
-        for t in b.fusion.input_tensors:
-            uses = [tensor_outputs(e)[0].name for e in b.uses(t.name)]
-            early = [n for n in uses if n not in late]
-            if not t.is_cpu and early:
-                copies[t.name] = b.cache_after(t.name, cached_uses=early)
-        for t in b.fusion.output_tensors:
-            # What others read of an output stays in registers: who stores an element need not be who reads it.
-            b.cache_before(t.name, move_uses=bool(b.uses(t.name)))
-            copies[t.name] = t.name
-        return copies
 
     def persistent_copies(self, copies: Mapping[str, str]) -> set[str]:
         """The copies of inputs that are read once for all their uses, in shared memory where they have one there."""

@@ -12,19 +12,22 @@ from fuser.schedule.analysis.input_reads import displaced_name, is_displaced
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 
 
-def cache_arguments(builder: ScheduleBuilder, whole_inputs: Collection[str] = ()) -> dict[str, str]:
+def cache_arguments(
+    builder: ScheduleBuilder, whole_inputs: Collection[str] = (), apart: Collection[str] = ()
+) -> dict[str, str]:
     """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
 
     A slice, pad or gather of an input is itself a copy, under the name of that read (`analysis/input_reads.py`). Those of
-    `whole_inputs` read the copy of all of it.
+    `whole_inputs` read the copy of all of it. What gives the tensors `apart` reads none of these copies.
     """
     copies: dict[str, str] = {}
     for t in builder.fusion.input_tensors:
-        uses = [] if t.is_cpu else builder.uses(t.name)
+        readers = [] if t.is_cpu else builder.uses(t.name)
+        uses = [e for e in readers if tensor_outputs(e)[0].name not in apart]
         direct = uses if t.name in whole_inputs else [e for e in uses if not is_displaced(e, t)]
         copies |= {displaced_name(e, t): tensor_outputs(e)[0].name for e in uses if e not in direct}
         if direct:
-            copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(uses) else ())
+            copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(readers) else ())
     reads = {made: read for read, made in copies.items()}
     for t in builder.fusion.output_tensors:
         if t.name not in builder.input_names:

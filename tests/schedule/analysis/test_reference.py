@@ -11,7 +11,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.facts import TensorDescriptor
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.analysis.reduced_dims import reference_reduction
-from fuser.schedule.analysis.reference import dim_order, resolving_graph
+from fuser.schedule.analysis.reference import dim_order
 from fuser.schedule.scheduler import SegmentInputs
 
 Float, Int = DataType.Float, DataType.Int
@@ -33,8 +33,8 @@ def order_of(table: Sequence[int], index: Sequence[int], *, is_element: bool = F
         for dtype, n, s in zip((Float, Int), sizes, (table, index), strict=True)
     ]
     fusion = fd.fusion.ir_fusion
-    bound, graph = bind_inputs(fusion, described), resolving_graph(fusion)
-    return dim_order(graph, fusion, reference_reduction(fusion, graph), SegmentInputs(bound.tensors, bound.evaluate))
+    bound = bind_inputs(fusion, described)
+    return dim_order(fusion, reference_reduction(fusion), SegmentInputs(bound.tensors, bound.evaluate))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_where_no_input_has_all_dims_an_output_that_has_them_decides(order: tupl
     assert fd.fusion is not None
     fusion = optimize_fusion(fd.fusion.ir_fusion, lambda name, text: None)
     described = [TensorDescriptor(Float, n, (n[1], 1), 256, 0) for n in sizes.values()]
-    bound, graph = bind_inputs(fusion, described), resolving_graph(fusion)
-    found = dim_order(graph, fusion, reference_reduction(fusion, graph), SegmentInputs(bound.tensors, bound.evaluate))
+    bound = bind_inputs(fusion, described)
+    found = dim_order(fusion, reference_reduction(fusion), SegmentInputs(bound.tensors, bound.evaluate))
     assert found == (order if is_stored else (2, 0, 1))
