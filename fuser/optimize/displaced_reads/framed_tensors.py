@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from fuser.ir.fusion.fusion import (
     Broadcast,
@@ -19,6 +20,7 @@ from fuser.ir.fusion.fusion import (
     Reduction,
     Resize,
     Scalar,
+    Scan,
     Tensor,
     Welford,
     Window,
@@ -28,11 +30,11 @@ from fuser.ir.fusion.fusion import (
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.fusion.scalar_evaluation import Number, evaluate_op, rounded_number
 from fuser.ir.integers.integers import ONE, ZERO, const
-from fuser.ir.ops.op_table import POINTWISE
+from fuser.ir.ops.op_table import POINTWISE, SCANS
 from fuser.optimize.displaced_reads.composed_reads import composed_windows, read_in_parts
 from fuser.optimize.displaced_reads.frame import Frame, spans, whole_frame
 from fuser.optimize.displaced_reads.ops_in_frames import op_in_frame, zero_of
-from fuser.optimize.displaced_reads.rows_read_elsewhere import has_few_elements, reduced_extents
+from fuser.optimize.displaced_reads.rows_read_elsewhere import has_few_elements, reduced_extents, shows_first
 
 _COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
@@ -41,7 +43,7 @@ class FramedTensors:
     """What is computed elsewhere of a fusion that is being built.
 
     definitions   of the tensors of the new fusion
-    rows          reductions that are worth computing again where a row is read (`rows_read_elsewhere`)
+    rows          reductions and scans that are worth computing again where a row is read (`rows_read_elsewhere`)
     limit         exprs past which nothing more is computed again
     """
 
@@ -59,8 +61,10 @@ class FramedTensors:
         """Whether the fusion has grown as far as it may."""
         return len(self.builder.exprs) > self._limit
 
-    def append(self, expr: Expr) -> None:
-        """An expr of the new fusion."""
+    def append(self, expr: Expr, old: Expr | None = None) -> None:
+        """An expr of the new fusion. `old`: the one that it stands for."""
+        if old in self._rows:
+            self._rows.add(expr)
         self.builder.exprs.append(expr)
         for v in expr_outputs(expr):
             if isinstance(v, Tensor):
@@ -116,6 +120,8 @@ class FramedTensors:
                 return self._read_of_read(expr, frame, expands)
             case Reduction():
                 return self._few_reads(expr, frame)
+            case Scan():
+                return self._scan(expr, frame, expands)
             case _:
                 return self._op(expr, frame, lambda v, own: self._operand_of(expr, v, own, frame, expands))
 
@@ -229,6 +235,26 @@ class FramedTensors:
         for old, new in zip(outputs, made, strict=True):
             self._framed[old, frame] = self._filled[old, frame, None] = self.made(new)
         return self._framed[output, frame]
+
+    def _scan(self, expr: Scan, frame: Frame, expands: bool) -> Tensor | None:
+        """The first elements of a scan, behind others perhaps, as a scan of its identity where those are; None where what is
+        scanned has to be computed first."""
+        window, extent = frame.windows[expr.dim], frame.extents[expr.dim]
+        if expr not in self._rows or extent is ONE or not shows_first(window):
+            return None
+        first = const(-window.offset.value)
+        operand = self.in_frame(
+            expr.input, frame.with_dim(expr.dim, replace(window, begin=first), extent), expands=expands
+        )
+        if operand is None or operand.visible[expr.dim].is_broadcast:
+            return None
+        if first is not ZERO:
+            identity = self.builder.constant(SCANS[expr.op].identity(expr.output.dtype), expr.output.dtype)
+            others = whole_frame(frame.extents).with_dim(expr.dim, Window(ZERO, first, extent), extent)
+            operand = self.with_fill_around(operand, others.windows, identity)
+        found = self.made(self.builder.scan(expr.op, operand, expr.dim, expr.init))
+        self._rows.add(self.builder.exprs[-1])
+        return found
 
     # --- a number, or nothing, is outside ---
 

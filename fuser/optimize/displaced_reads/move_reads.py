@@ -60,7 +60,7 @@ class MoveReads:
                 case _ if expr in self.moved and self._move(expr):
                     changed = True
                 case _:
-                    self.framed.append(map_expr(expr, self.tensors))
+                    self.framed.append(map_expr(expr, self.tensors), expr)
         return self._finished() if changed else self.fusion
 
     def _new(self, tensor: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.fusion.concretize import concretize
-from fuser.ir.fusion.fusion import Reduction
+from fuser.ir.fusion.fusion import Reduction, Scan
 from fuser.ir.fusion.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.hoist_reads_of_reshapes import hoist_reads_of_reshapes
 from fuser.optimize.join_pieces import join_pieces
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
-from tests.optimize.displaced_reads.hoisted_fusions import is_at_inputs
+from tests.optimize.displaced_reads.hoisted_fusions import hoisted, is_at_inputs
 
 D = DataType
 
@@ -88,3 +88,48 @@ def test_rows_are_reduced_once(name: str) -> None:
     after = hoist_displaced_reads(fd.fusion.ir_fusion)
     verify_fusion(after)
     assert sum(isinstance(e, Reduction) for e in after.tensor_exprs) == 1
+
+
+def _before(o: Any, scanned: Any, dim: int, fill: float) -> Any:
+    """What each element has before its own."""
+    inside = [slice(None, -1) if d == dim else slice(None) for d in range(2)]
+    widths = [0, 0, 1, 0] if dim == 0 else [1, 0]
+    return o.pad(scanned[tuple(inside)], widths, fill)
+
+
+def _ones(o: Any, x: Any) -> Any:
+    return o.full([x.size(0), 1], 1.0, D.Double)
+
+
+SCANNED: dict[str, Callable[[Any, Any], Any]] = {
+    "before each": lambda o, x: _before(o, o.cumprod(x, 1), 1, 1.0),
+    "before each row": lambda o, x: _before(o, o.cumsum(x * 2.0, 0), 0, 0.0),
+    "before each, another number in front": lambda o, x: _before(o, o.cummax(x, 1), 1, 7.0),
+    "behind a concatenation": lambda o, x: o.cat([_ones(o, x), o.cumprod(x + 1.0, 1)[:, :-1]], 1),
+    "both": lambda o, x: (lambda y: y - _before(o, y, 1, 0.0))(o.cumsum(x, 1)),
+    "the first": lambda o, x: o.cumsum(x, 1)[:, :3] * 2.0,
+    "other rows": lambda o, x: o.cummin(x, 1)[2:],
+    "of what is before": lambda o, x: _before(o, o.cumsum(_before(o, o.cumsum(x, 1), 1, 0.0), 1), 1, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_the_first_elements_of_a_scan_are_scanned_where_they_are_read(name: str) -> None:
+    before, after = hoisted(lambda o, x, _: SCANNED[name](o, x))
+    assert not is_at_inputs(before)
+    assert is_at_inputs(after)
+
+
+LATER: dict[str, Callable[[Any, Any], Any]] = {
+    "the last": lambda o, x: o.cumsum(x, 1)[:, 3:],
+    "a window of both": lambda o, x: (lambda y: y[:, 3:] - y[:, :-3])(o.cumsum(x, 1)),
+    "every other": lambda o, x: o.cumsum(x, 1)[:, ::2],
+    "in three places": lambda o, x: (lambda y: y + y[:1] + y[1:2])(o.cummax(x, 1)),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_other_elements_of_a_scan_are_read_from_a_stored_one(name: str) -> None:
+    _, after = hoisted(lambda o, x, _: LATER[name](o, x))
+    assert sum(isinstance(e, Scan) for e in after.tensor_exprs) == 1
+    assert not is_at_inputs(after)
