@@ -24,7 +24,11 @@ Where only such dims meet, the result's extent is that of the first that is not 
     After:   t2[c1], for c0 = 1; t2[c0] and constraint c0 == c1, for c0 > 1
 
 A reshape of symbolic extents is resolved: for t0 of [4, 6], t1 = reshape(t0, [2, 2, c0]) splits the first dim of t0 and keeps
-the second. What follows holds for every shape of equal `resolutions`.
+the second. What follows holds for every shape of equal `resolutions`. A dim of an input that has one element in all of these
+shapes is one that was defined as 1: to take it away is no read, and reads around it stay in one kernel.
+
+    Before:  t1 = relu(t0[t0_size0, t0_size1]);  t2 = reshape(t1, [t0_size0 * t0_size1])
+    After:   t1 = relu(t0[b 1, t0_size1]);  t2 = squeeze(t1)[t0_size1], for t0_size0 = 1
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ from fuser.ir.fusion.fusion import (
     Welford,
     Window,
     expr_outputs,
+    memory_order,
     next_number,
     row_major_order,
     tensor_inputs,
@@ -74,7 +79,7 @@ from fuser.ir.fusion.library_regions import has_calls, places_of
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.output_layout import output_stride_order
 from fuser.ir.fusion.reshape_dims import Resolution, resolve
-from fuser.ir.fusion.tensors import IterDomain, place_in_root
+from fuser.ir.fusion.tensors import IterDomain, IterKind, place_in_root
 from fuser.ir.fusion.user_names import extent_text, value_name
 from fuser.ir.fusion.views import view_chain, viewed
 from fuser.ir.integers.integer_nodes import Environment
@@ -274,34 +279,76 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     changed = any(not e.is_resolved or r.copies for e, r in zip(reshapes, resolved, strict=True))
     if not equal and not changed:
         return fusion
-    return _Rebuild(fusion, equal, dict(zip((e.output for e in reshapes), resolved, strict=True))).run()
+    ones = _reshaped_ones(fusion, dict(zip(reshapes, resolved, strict=True)), extents)
+    return _Rebuild(fusion, equal, dict(zip((e.output for e in reshapes), resolved, strict=True)), ones).run()
+
+
+def _reshaped_ones(
+    fusion: Fusion, resolved: Mapping[Reshape, Resolution], extents: Mapping[str, int]
+) -> frozenset[Int]:
+    """Extents of inputs that are 1 for every shape of these resolutions, and those that have to be equal to one of them."""
+    own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
+    dims = [
+        (d.extent, is_one)
+        for e, found in resolved.items()
+        for of, flags in ((e.input, found.dropped), (e.output, found.added))
+        for d, is_one in zip(of.visible, flags, strict=True)
+    ]
+    ones = {extent for extent, is_one in dims if is_one and extent in own}
+    equal = [(c.left, c.right) for c in fusion.constraints]
+    values = Environment(extents)
+    while more := {
+        b for pair in equal for a, b in (pair, pair[::-1]) if a in ones and b in own - ones and b.compute(values) == 1
+    }:
+        ones |= more
+    return frozenset(ones)
+
+
+def _with_ones(tensor: Tensor, ones: frozenset[Int]) -> Tensor:
+    """An input, as if dims of these extents had been defined as 1."""
+    if ones.isdisjoint(d.extent for d in tensor.logical):
+        return tensor
+    logical = tuple(IterDomain(d.name, ONE, IterKind.broadcast) if d.extent in ones else d for d in tensor.logical)
+    order = memory_order(tensor.stride_order)
+    flags = zip(order, tensor.contiguity, strict=True)
+    contiguity = tuple(None if logical[d].is_broadcast else flag for d, flag in flags)
+    return replace(tensor, logical=logical, contiguity=contiguity)
 
 
 class _Rebuild:
     """The exprs of a fusion made anew by a builder, which infers dims from operands."""
 
     def __init__(
-        self, fusion: Fusion, equal: frozenset[tuple[Int, Int]], resolved: Mapping[Tensor, Resolution]
+        self,
+        fusion: Fusion,
+        equal: frozenset[tuple[Int, Int]],
+        resolved: Mapping[Tensor, Resolution],
+        reshaped_ones: frozenset[Int],
     ) -> None:
         self.resolved = resolved
         self.fusion = fusion
         self.equal = equal
         self.ones = frozenset(e for e, other in equal if other is ONE)
-        # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol: its dim never broadcasts.
+        # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol, as its dim never broadcasts,
+        # unless all shapes have that 1: what it has to be equal to is checked as before.
         self.known: dict[Int, Int] = {
             e: ONE
             for e in self.ones
             if isinstance(e, (Select, Min)) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
         }
+        self.known.update(dict.fromkeys(reshaped_ones, ONE))
         # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
         for e, other in dynamic_extents(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
         self.builder = FusionBuilder(is_concrete=True)
-        self.builder.inputs = list(fusion.inputs)
+        self.tensors = {t: _with_ones(t, reshaped_ones) for t in fusion.input_tensors}
+        self.builder.inputs = [self.tensors[v] if isinstance(v, Tensor) else v for v in fusion.inputs]
+        self.builder.constraints = [
+            (None, c) for c in fusion.constraints if not reshaped_ones.isdisjoint((c.left, c.right))
+        ]
         self.builder.extent_scalars = dict(fusion.extent_scalars)
         self.builder.next_number = next_number(fusion)
-        self.tensors: dict[Tensor, Tensor] = {t: t for t in fusion.input_tensors}
         self.scalars: dict[Scalar, Scalar] = {}
 
     def run(self) -> Fusion:
@@ -323,7 +370,8 @@ class _Rebuild:
                 self.tensors[old] = new
         for output in self.fusion.outputs:
             self.builder.location = output.tensor.location
-            self.builder.add_output(self.tensors[output.tensor], output.alias_of)
+            alias = None if output.alias_of is None else self.tensors[output.alias_of]
+            self.builder.add_output(self.tensors[output.tensor], alias)
         return self.builder.freeze()
 
     def _scalar_op(self, expr: ScalarOp) -> None:

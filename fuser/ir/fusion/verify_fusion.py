@@ -167,15 +167,18 @@ class _Check(ExprRules):
 
     def _extent_symbols(self) -> None:
         known = {d.extent for t in self.fusion.input_tensors for d in t.logical}
+        # A constraint may be of the size of any dim, also of one that is known to have one element.
+        sizes = {f"{t.name}_size{d}" for t in self.fusion.input_tensors for d in range(t.ndim)}
         scalars = self.fusion.extent_scalars
+        constrained: dict[Int, str] = {}
         for c in self.fusion.constraints:
-            self.extents.setdefault(c.left, f"a constraint of {c.what}")
-            self.extents.setdefault(c.right, f"a constraint of {c.what}")
-        for extent, owner in self.extents.items():
+            constrained.setdefault(c.left, f"a constraint of {c.what}")
+            constrained.setdefault(c.right, f"a constraint of {c.what}")
+        for extent, owner in (*self.extents.items(), *constrained.items()):
             if extent in known and isinstance(extent, Symbol):
                 continue
             for s in extent.symbols:
-                if s in known:
+                if s in known or (s.name in sizes and extent in constrained and extent not in self.extents):
                     continue
                 scalar = self.names.get(scalars.get(s.name, ""))
                 if not isinstance(scalar, Scalar) or scalar not in self.defined:

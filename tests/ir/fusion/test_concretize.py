@@ -393,3 +393,74 @@ def test_an_input_says_the_extent_where_others_may_be_1() -> None:
 
     fusion = ir(body)
     assert [str(d.extent) for d in fusion.output_tensors[0].visible] == [f"{fusion.inputs[1].name}_size0"]
+
+
+# --- dims of inputs that reshapes find to have one element -----------------------------------------------------------
+
+
+def flattened(fd: FusionDefinition, declared: tuple[int, ...] = (-1, -1, -1)) -> list[Any]:
+    """Beside a tensor of the same size, and one that is updated."""
+    x, y, z = (fd.define_tensor(list(declared)) for _ in range(3))
+    fd.add_output(fd.ops.add(z, 1.0), alias_input=z)
+    return [fd.ops.add(fd.ops.mul(x, y), z).reshape(x.size(0), -1)]
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 6), (4, 1, 6), (4, 6, 1), (1, 1, 6), (1, 1, 1), (2, 4, 6)], ids=str)
+def test_dims_of_one_element_that_are_reshaped_are_those_of_one_that_is_defined_as_1(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        for out in flattened(fd):
+            fd.add_output(out)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    concrete = concretize(fusion, bind_extents(fusion, [shape] * 3).extents)
+    verify_fusion(concrete)
+    assert not any(isinstance(e, Squeeze) and _picks(e) for e in concrete.exprs)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        x, y, z = (rng.integers(-4, 5, shape).astype(np.float32) for _ in range(3))
+        wanted = (x * y + z).reshape(shape[0], -1), z + 1
+        (found,) = fd.execute([x, y, z])
+        np.testing.assert_array_equal(np.asarray(found), wanted[0])
+        np.testing.assert_array_equal(z, wanted[1])
+    with FusionDefinition() as told:
+        for out in flattened(told, tuple(1 if n == 1 else -1 for n in shape)):
+            told.add_output(out)
+    for _ in range(2):
+        told.execute([x, y, z])
+    counters = [f.program([x, y, z]).counters() for f in (fd, told)]
+    assert len({tuple(c[what] for what in ("launches", "allocations", "copies")) for c in counters}) == 1
+
+
+def _picks(squeeze: Squeeze) -> bool:
+    """Whether a dim is taken away that has one element now, and might have others."""
+    return any(gone and not d.is_broadcast for d, gone in zip(squeeze.input.visible, squeeze.flags, strict=True))
+
+
+@pytest.mark.parametrize("wrong", [(3, 4, 6), (1, 4, 1), (1, 1, 6)], ids=str)
+def test_a_dim_that_is_1_where_it_is_reshaped_is_not_broadcast(wrong: tuple[int, int, int]) -> None:
+    """Neither for inputs that are met first, nor for those of a kernel that is there."""
+    for known in (False, True):
+        with FusionDefinition() as fd:
+            for out in flattened(fd):
+                fd.add_output(out)
+        right = [np.ones((1, 4, 6), np.float32) for _ in range(3)]
+        if known:
+            fd.execute(right, device="simulator")
+        for other in (1, 2):
+            given = [np.ones(wrong, np.float32) if k == other else t for k, t in enumerate(right)]
+            with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes"):
+                fd.execute(given, device="simulator")
+
+
+def test_a_number_that_is_not_1_is_told_from_a_dim_that_is() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, -1]), fd.define_tensor([7, -1])
+        fd.add_output(x.reshape(-1))
+        fd.add_output(fd.ops.add(x, y))
+    given = [np.ones((1, 3), np.float32), np.ones((7, 3), np.float32)]
+    with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes, 7 and 1"):
+        fd.execute(given, device="simulator")
