@@ -420,8 +420,8 @@ def test_dims_of_one_element_that_are_reshaped_are_those_of_one_that_is_defined_
     verify_fusion(concrete)
     assert not any(isinstance(e, Squeeze) and _picks(e) for e in concrete.exprs)
     rng = np.random.default_rng(0)
+    x, y, z = (rng.integers(-4, 5, shape).astype(np.float32) for _ in range(3))
     for _ in range(2):
-        x, y, z = (rng.integers(-4, 5, shape).astype(np.float32) for _ in range(3))
         wanted = (x * y + z).reshape(shape[0], -1), z + 1
         (found,) = fd.execute([x, y, z])
         np.testing.assert_array_equal(np.asarray(found), wanted[0])
