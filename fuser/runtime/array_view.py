@@ -23,6 +23,10 @@ MAX_ALIGNMENT = 256
 KEPT_ALIGNMENT = 16
 
 
+_MOST_WORK = 1 << 16
+"""Candidates that NumPy looks at to find a common element."""
+
+
 class ArrayView(NamedTuple):
     """An array as planning and launching see it. Strides in elements.
 
@@ -61,10 +65,13 @@ def alignment_of(address: int, is_host: bool = False) -> int:
 
 
 def share_elements(a: ArrayView, b: ArrayView) -> bool:
-    """Whether two arrays have a byte of an element in common. Exact up to a million elements; above, or with negative
-    strides, byte ranges that meet count as shared."""
+    """Whether two arrays have a byte of an element in common. Exact up to a million elements, and of more where that is found
+    out soon; else byte ranges that meet count as shared."""
     if a.device != b.device:
         return False
+    if a.kind == b.kind == "numpy" and not (a.address and b.address):
+        # The address of a copy with other strides says nothing.
+        return _numpy_arrays_share(a.array, b.array)
     first, second = a.descriptor().byte_range, b.descriptor().byte_range
     if first[0] == first[1] or second[0] == second[1] or first[1] <= second[0] or second[1] <= first[0]:
         return False
@@ -74,6 +81,16 @@ def share_elements(a: ArrayView, b: ArrayView) -> bool:
     import numpy as np
 
     return bool(np.intersect1d(bytes_of[0], bytes_of[1]).size)
+
+
+def _numpy_arrays_share(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    import numpy as np
+
+    try:
+        # NumPy's stubs allow two numbers only, its documentation any.
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # pyright: ignore[reportArgumentType]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _element_bytes(view: ArrayView) -> np.ndarray[Any, Any] | None:

@@ -289,7 +289,27 @@ def test_two_in_place_inputs_that_overlap(untouched: Touched) -> None:
     )
     refused(updating(), [storage[:4], storage[3:]], R, text)
     refused(updating(), [storage, storage], R, text)
+    # Read backwards it is copied in another order, from where it is all the same.
+    refused(updating(), [storage[:4][::-1], storage[:4]], R, text)
+    refused(updating(), [storage[:4, ::-1], storage[3:][::-1]], R, text)
     assert untouched.calls == []
+
+
+def test_in_place_inputs_that_are_read_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    storage = np.arange(48, dtype=np.float32).reshape(6, 8)
+    was = storage.copy()
+    x, y = storage[:3][::-1], storage[3:][:, ::-1]
+    wanted_x, wanted_y = (np.asarray(a) for a in _updated(x.copy(), y.copy()))
+    updating().execute([x, y])
+    np.testing.assert_array_equal(storage[:3], wanted_x[::-1])
+    np.testing.assert_array_equal(storage[3:], wanted_y[:, ::-1])
+    assert not np.array_equal(storage, was)
+
+
+def _updated(x: Any, y: Any) -> tuple[Any, Any]:
+    updating().execute([x, y])
+    return x, y
 
 
 def test_in_place_inputs_that_interleave(monkeypatch: pytest.MonkeyPatch) -> None:
