@@ -80,11 +80,6 @@ class PartialCombiner:
         rest = self.combine_each(r, lambda i, e: others(i, e, k))
         return [*self.load(r, lambda i, e: others(i, e, ZERO)), parts.loop(k, rest, ONE)]
 
-    def shared(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
-        """Shared memory for `size` threads' values of every partial."""
-        number = self.axes.number()
-        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
-
     def own(self, r: Reduce) -> tuple[Buffer, ...]:
         """Registers for one element of every partial."""
         number = self.axes.number()
