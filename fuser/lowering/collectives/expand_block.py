@@ -156,19 +156,13 @@ class BlockReduceExpander:
             return self._exchange_scattered(r, reduced, total.value, count.value, groups, all_reduce=all_reduce)
         slots = self._shared_slots(r, total)
 
-        def of_position(position: Int) -> Int:
-            index: dict[ParallelType, Int] = {p: self.axes.threads[p] for p in self.axes.active}
-            for p in reduced:
-                index[p] = position % self.axes.sizes[p] if p is not reduced[-1] else position
-                position = position // self.axes.sizes[p]
-            return self.axes.linear(self.axes.active, index)
+        def peer(i: int, e: Int, k: Int) -> Value:
+            return slots.read(i, e, self.axes.thread_at(reduced, k))
 
         stmts = [*slots.allocations, *self.combiner.store(r, slots.at(self.axes.thread))]
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-            return _ReductionSteps(
-                stmts, self.combiner.combine_all(r, lambda i, e, k: slots.read(i, e, of_position(k)), count)
-            )
+            return _ReductionSteps(stmts, self.combiner.combine_all(r, peer, count))
         lane = self.axes.linear(kept)
         results = self._shared_slots(r, lanes)
         collect = results.allocations
@@ -177,11 +171,8 @@ class BlockReduceExpander:
             at = [ZERO if is_shared_count(r, i) else element for i in range(len(r.partials))]
             own = self.combiner.own(r)
             work: list[Stmt] = [Allocate(b) for b in own]
-
-            def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
-                return slots.read(i, at[i], of_position(k))
-
-            work += self.combiner.combine_all(replace(r, partials=own), peer, count)
+            one = replace(r, partials=own)
+            work += self.combiner.combine_all(one, lambda i, _, k, at=at: peer(i, at[i], k), count)
             for i, b in enumerate(own):
                 found = Store(*results.at(lane)(i, at[i]), Load(b, ZERO))
                 if not is_shared_count(r, i):
