@@ -51,7 +51,6 @@ from fuser.ir.fusion.fusion import (
     Welford,
     Window,
     memory_order,
-    next_number,
     tensor_inputs,
     tensor_outputs,
 )
@@ -75,10 +74,7 @@ class _Rebuild:
     def __init__(self, fusion: Fusion, parts: Parts) -> None:
         self.fusion = fusion
         self.parts = parts
-        self.builder = FusionBuilder(is_concrete=True)
-        self.builder.inputs = list(fusion.inputs)
-        self.builder.extent_scalars = dict(fusion.extent_scalars)
-        self.builder.next_number = next_number(fusion)
+        self.builder = FusionBuilder.of_concrete(fusion)
         self.tensors: dict[Tensor, Tensor] = {}
         # Memory orders of results, where they are not row major.
         self.orders: dict[Tensor, tuple[int, ...]] = {}

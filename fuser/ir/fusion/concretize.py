@@ -64,7 +64,6 @@ from fuser.ir.fusion.fusion import (
     Welford,
     Window,
     expr_outputs,
-    next_number,
     row_major_order,
     tensor_inputs,
 )
@@ -297,10 +296,7 @@ class _Rebuild:
         for e, other in dynamic_extents(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
-        self.builder = FusionBuilder(is_concrete=True)
-        self.builder.inputs = list(fusion.inputs)
-        self.builder.extent_scalars = dict(fusion.extent_scalars)
-        self.builder.next_number = next_number(fusion)
+        self.builder = FusionBuilder.of_concrete(fusion)
         self.tensors: dict[Tensor, Tensor] = {t: t for t in fusion.input_tensors}
         self.scalars: dict[Scalar, Scalar] = {}
 
