@@ -1,4 +1,4 @@
-"""Welford's running mean and sum of squared differences: adding an element, combining partial results.
+"""Means and sums of squared differences: combining partial results.
 
 A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
 that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.
@@ -34,28 +34,6 @@ class WelfordStep:
     def place_of_count(self, at: Int) -> Int:
         """Where the count of element `at` is."""
         return ZERO if self.count.size.value == 1 else at
-
-
-def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
-    """Fold one element into (mean, m2, count): Welford's update (Welford 1962).
-
-    delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
-    """
-    mean, m2, count = acc
-    dtype = mean.dtype
-    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
-    change = Load(delta, ZERO)
-    difference = compute("sub", dtype, Load(value, ZERO), Load(mean, at))
-    quotient = compute("div", dtype, change, Cast(Load(count, at), dtype))
-    return [
-        Allocate(value),
-        Allocate(delta),
-        Store(value, ZERO, x),
-        Store(count, at, increment(count, at, Literal(1, count.dtype))),
-        Store(delta, ZERO, difference),
-        accumulate(mean, at, quotient),
-        accumulate(m2, at, compute("mul", dtype, change, difference)),
-    ]
 
 
 def at_first_element(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
