@@ -120,7 +120,7 @@ class BlockGroupReduceExpander:
             return [*stmts, *alone]
         found = [shared_slots(r, f"group{number}", ONE) for r in reduces]
         kept = [s for f in found for s in combiner.store(f.reduce, f.at(ZERO))]
-        taken = [s for f in found for s in combiner.load(f.reduce, _single(f))]
+        taken = [s for f in found for s in combiner.load(f.reduce, f.single)]
         alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
         stmts += [a for f in found for a in f.allocations]
         return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
@@ -202,7 +202,7 @@ class BlockGroupReduceExpander:
                 joining, keeping = work_of.setdefault(is_busy, ([], []))
                 joining += join
                 keeping += keep
-            taken += combiner.load(r, _single(result))
+            taken += combiner.load(r, result.single)
         stmts += load_stmts
         for is_busy, (joining, keeping) in work_of.items():
             work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
@@ -241,7 +241,3 @@ def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: I
     # one, which published them, and which the last block has acquired with its own wait.
     leave = AtomicAdd(left, counters, mine[-1], ONE)
     return [leave, If(is_last, tuple(resets), role=Role.last_block)]
-
-
-def _single(slots: Slots) -> Callable[[int, Int], Value]:
-    return lambda i, e: slots.read(i, e, ZERO)

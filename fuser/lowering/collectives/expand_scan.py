@@ -324,13 +324,13 @@ class _Expansion:
         """Any threads: each reads the totals of all of its group, in their order."""
         block = self.block
         size = self._kept_count * self._tile_count
-        total_threads = block.count_of(block.active)
+        total_threads = block.block_threads
         totals, before = self._registers("total", size), self._registers("before", size)
         slots = self._shared(total_threads * size)
-        linear = block.linear(block.active, None)
+        linear = block.thread
         # The scan names them slowest first.
         scanned = [p for p in reversed(self.scan.block_axes) if p in block.active]
-        own = block.linear(scanned, None)
+        own = block.linear(scanned)
 
         def publish(_base: Int, kept: Int, total: Int) -> list[Stmt]:
             at = self._slot(kept, total - kept * self._tile_count, linear, total_threads)

@@ -38,6 +38,10 @@ class Slots:
         """What is in a slot of element e of partial i."""
         return Load(self.buffers[i], self.place(i, e, slot), cache)
 
+    def single(self, i: int, e: Int) -> Load:
+        """What is in the only slot of element e of partial i."""
+        return self.read(i, e, ZERO)
+
     @property
     def allocations(self) -> list[Stmt]:
         return [Allocate(b) for b in self.buffers]

@@ -45,3 +45,5 @@ def test_values_are_read_where_they_are_stored() -> None:
     load = slots.read(1, const(2), const(5), CacheOp["global"])
     assert (load.buffer, load.index) == slots.at(const(5))(1, const(2)) == (slots.buffers[1], const(21))
     assert load.cache is CacheOp["global"]
+    only = shared_slots(statistics(), "found2", ONE)
+    assert only.single(0, const(2)).index is only.place(0, const(2), ZERO) is const(2)
