@@ -238,39 +238,30 @@ def stored_axes(context: LoweringContext, tensor: Tensor, *, fold: bool = True) 
     """The axes of an input or output: groups and strides, contiguous runs as one where some tensor merges them and `fold`."""
     strides = context.strides(tensor)
     dims = [(tensor.visible[d], strides[d]) for d in memory_order(tensor.stride_order)]
-    if fold:
-        return _merge_contiguous(context, dims)
-    return tuple((context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast)
+    axes = tuple((context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast)
+    return _merge_contiguous(context, axes) if fold else axes
 
 
 def row_major_axes(context: LoweringContext, tensor: Tensor) -> tuple[tuple[Group, Int], ...]:
     """Axes whose index times stride sum up to an element's logical row-major linear index, wherever the element is kept."""
-    dims: list[tuple[IterDomain, Int]] = []
-    running: Int = ONE
-    for d in reversed(tensor.produced):
-        if not d.is_broadcast:
-            dims.append((d, running))
-            running = running * context.graph.group(d).extent
-    return _merge_contiguous(context, list(reversed(dims)))
+    axes, _ = dense_axes([context.graph.group(d) for d in tensor.produced if not d.is_broadcast])
+    return _merge_contiguous(context, axes)
 
 
-def _merge_contiguous(
-    context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]
-) -> tuple[tuple[Group, Int], ...]:
-    """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them.
+def _merge_contiguous(context: LoweringContext, axes: tuple[tuple[Group, Int], ...]) -> tuple[tuple[Group, Int], ...]:
+    """Groups and strides, slowest first, with contiguous runs folded where the graph merges them.
 
     Neighbours in memory may be anywhere among them: an argument need not be in the order in which its dims were declared.
     """
-    axes = [(context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast]
     while True:
         for outer, inner in permutations(axes, 2):
             merged = context.graph.find_merge(outer[0], inner[0])
             stride = _merged_stride(outer, inner)
             if merged is not None and stride is not None:
-                axes = [(merged, stride) if a is outer else a for a in axes if a is not inner]
+                axes = tuple((merged, stride) if a is outer else a for a in axes if a is not inner)
                 break
         else:
-            return tuple(axes)
+            return axes
 
 
 def _merged_stride(outer: tuple[Group, Int], inner: tuple[Group, Int]) -> Int | None:

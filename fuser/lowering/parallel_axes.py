@@ -63,6 +63,15 @@ class ParallelAxes:
             position = position * self.sizes[p] + (index[p] if index else self.threads[p])
         return position
 
+    def thread_at(self, axes: Sequence[ParallelType], position: Int) -> Int:
+        """Linear index of the thread that is at a position along some axes, the first one fastest, and where this one is along
+        the others."""
+        index: dict[ParallelType, Int] = {p: self.threads[p] for p in self.active}
+        for p in axes:
+            index[p] = position % self.sizes[p] if p is not axes[-1] else position
+            position = position // self.sizes[p]
+        return self.linear(self.active, index)
+
     def count_of(self, axes: Sequence[ParallelType]) -> Int:
         """Threads or blocks along some axes."""
         count: Int = ONE

@@ -16,7 +16,8 @@ Passes, by what they are for
     for some sizes   reduce_in_steps, no pass of the pipeline: nest_reductions asks for it, and the compiler where
                      schedule/cost/two_kernel_reduction.py finds that it is faster
     shared           replace_exprs: the loop of passes that put other exprs in place of some; displaced_reads/: how a read
-                     moves to inputs, for hoist_reads_of_reshapes and hoist_displaced_reads
+                     moves to inputs, for hoist_reads_of_reshapes and hoist_displaced_reads; dim_parts: what split_reshaped_dims
+                     cuts dims into
 
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself

@@ -44,7 +44,6 @@ from fuser.ir.fusion.fusion import (
     TensorExpr,
     Welford,
     Window,
-    next_number,
     tensor_inputs,
     tensor_outputs,
 )
@@ -106,8 +105,7 @@ def _is_tile(expr: Reduction) -> bool:
 
 def _of_elements(fusion: Fusion, tiles: Collection[Reduction]) -> Fusion:
     """Each of the reductions as a fold of its elements."""
-    builder = FusionBuilder(is_concrete=True)
-    builder.next_number = next_number(fusion)
+    builder = FusionBuilder.of_concrete(fusion)
     replaced: dict[Tensor, Tensor] = {}
 
     def folded(expr: TensorExpr, made: TensorExpr) -> Sequence[Expr]:
@@ -191,8 +189,7 @@ def _is_by_element(fusion: Fusion, group: Group) -> bool:
 
 def _unrolled(fusion: Fusion, group: Group) -> Fusion:
     graph = fusion.resolved_dims
-    builder = FusionBuilder(is_concrete=True)
-    builder.next_number = next_number(fusion)
+    builder = FusionBuilder.of_concrete(fusion)
     replaced: dict[Tensor, Tensor] = {}
 
     def folded(expr: TensorExpr, made: TensorExpr) -> Sequence[Expr]:

@@ -30,6 +30,14 @@ def test_positions_count_through_all_threads() -> None:
     assert AXES.linear([BX, BY], {BX: x, BY: const(2)}) is x + 8
 
 
+def test_threads_at_positions_along_some_axes() -> None:
+    x, y = THREAD_SYMBOLS[BX], THREAD_SYMBOLS[BY]
+    assert [AXES.thread_at([BX], const(k)).evaluate({x: 1, y: 2}) for k in range(4)] == [8, 9, 10, 11]
+    assert [AXES.thread_at([BY], const(k)).evaluate({x: 1, y: 2}) for k in range(3)] == [1, 5, 9]
+    assert [AXES.thread_at([BY, BX], const(k)).evaluate({x: 0, y: 0}) for k in (0, 1, 3, 11)] == [0, 4, 1, 11]
+    assert AXES.thread_at([BX, BY], N).evaluate({x: 0, y: 0, N: 7}) == 7
+
+
 def test_first_threads() -> None:
     x, y = THREAD_SYMBOLS[BX], THREAD_SYMBOLS[BY]
     firsts = [(i, j) for i, j in product(range(4), range(3)) if AXES.is_first_thread.evaluate({x: i, y: j})]

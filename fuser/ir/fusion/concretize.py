@@ -69,7 +69,6 @@ from fuser.ir.fusion.fusion import (
     Window,
     expr_outputs,
     memory_order,
-    next_number,
     row_major_order,
     tensor_inputs,
 )
@@ -341,14 +340,12 @@ class _Rebuild:
         for e, other in dynamic_extents(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
-        self.builder = FusionBuilder(is_concrete=True)
+        self.builder = FusionBuilder.of_concrete(fusion)
         self.tensors = {t: _with_ones(t, reshaped_ones) for t in fusion.input_tensors}
         self.builder.inputs = [self.tensors[v] if isinstance(v, Tensor) else v for v in fusion.inputs]
         self.builder.constraints = [
             (None, c) for c in fusion.constraints if not reshaped_ones.isdisjoint((c.left, c.right))
         ]
-        self.builder.extent_scalars = dict(fusion.extent_scalars)
-        self.builder.next_number = next_number(fusion)
         self.scalars: dict[Scalar, Scalar] = {}
 
     def run(self) -> Fusion:

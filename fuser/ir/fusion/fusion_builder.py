@@ -29,6 +29,7 @@ from fuser.ir.fusion.fusion import (
     expr_inputs,
     expr_outputs,
     extent_operands,
+    next_number,
 )
 from fuser.ir.fusion.fusion_views import ViewBuilder
 from fuser.ir.fusion.live_order import exprs_below
@@ -37,6 +38,15 @@ from fuser.ir.ops.dtypes import DataType
 
 class FusionBuilder(ViewBuilder):
     """Collects inputs, exprs and outputs. Not thread safe: one builder belongs to one definition."""
+
+    @classmethod
+    def of_concrete(cls, fusion: Fusion) -> FusionBuilder:
+        """A builder of another form of a fusion whose dims of one element are known: same inputs, and names that are free."""
+        builder = cls(is_concrete=True)
+        builder.inputs = list(fusion.inputs)
+        builder.extent_scalars = dict(fusion.extent_scalars)
+        builder.next_number = next_number(fusion)
+        return builder
 
     def _reduced(self, tensor: Tensor, axes: Sequence[int], dtype: DataType) -> Tensor:
         dims = [(d.extent, IterKind.reduction if i in axes else d.kind, False) for i, d in enumerate(tensor.visible)]

@@ -337,9 +337,8 @@ Reducing = Reduction | Welford | ExpSum
 
 
 def has_steps(expr: Reducing) -> bool:
-    """Whether it can be two exprs, over some of the dims and over the others: no sum of exponentials, and no statistics of
-    complex numbers."""
-    return isinstance(expr, Reduction) or (isinstance(expr, Welford) and not expr.mean.dtype.is_complex)
+    """Whether it can be two exprs, over some of the dims and over the others: no sum of exponentials."""
+    return not isinstance(expr, ExpSum)
 
 
 # Exprs never change, and every walk over a fusion asks each for its operands and results.

@@ -13,7 +13,8 @@ Levels of a reduction
     expand_block_group.py         a group of blocks of the grid, all of which continue with the result
     expand_grid.py                blocks of the grid, the last of which combines the partial results
     grid_partials.py              workspaces for the partial results of blocks
-    expand_flagged.py           flagged stores in place of a fence and a counter
+    expand_flagged.py             flagged stores in place of a fence and a counter
+    slots.py                      where partial results are left for those that combine them
 Others
     expand_grid_barrier.py        the grid barrier
     semaphores.py                 the counters by which blocks synchronise

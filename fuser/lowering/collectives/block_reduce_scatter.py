@@ -18,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.ir.integers.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
-from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store
 from fuser.ir.ops.dtypes import DataType
+from fuser.lowering.collectives.slots import shared_slots
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.records import record
 
@@ -116,8 +117,9 @@ def block_reduce_scatter(
     """
     own = combiner.own(r)
     one = replace(r, partials=own)
-    found = combiner.shared(r, scatter.lanes * scatter.groups) if scatter.groups > 1 else ()
-    results = combiner.shared(r, scatter.lanes) if all_reduce else ()
+    lanes, groups, lane = scatter.lanes, scatter.groups, scatter.lane
+    found = shared_slots(r, f"shared{combiner.axes.number()}", lanes * groups) if groups > 1 else None
+    results = shared_slots(r, f"shared{combiner.axes.number()}", lanes) if all_reduce else None
     at = [ZERO if is_shared_count(r, i) else scatter.element for i in range(len(own))]
 
     def stored(into: Callable[[int, Int], tuple[Buffer, Int]]) -> list[Stmt]:
@@ -128,32 +130,23 @@ def block_reduce_scatter(
             stmts.append(alike if is_shared_count(r, i) else store)
         return stmts
 
-    def part(i: int, _: Int, k: Int) -> Value:
-        return Load(found[i], (at[i] * scatter.groups + k) * scatter.lanes + scatter.lane)
-
-    if scatter.groups > 1:
-        last = combiner.combine_all(one, part, const(scatter.groups), unroll=True)
-    else:
+    in_groups: list[Stmt] = [Allocate(b) for b in own]
+    if found is None:
         last = first(one, at)
-    if all_reduce:
-        last += stored(lambda i, e: (results[i], e * scatter.lanes + scatter.lane))
-    work: list[Stmt] = []
-    if scatter.groups > 1:
-        work += first(one, at)
-        work += stored(lambda i, e: (found[i], (e * scatter.groups + scatter.group) * scatter.lanes + scatter.lane))
-    busy = less(scatter.position, scatter.groups * scatter.size)
-    all_busy = prove_less_equal(scatter.threads, const(scatter.groups * scatter.size))
-    owner = scatter.owner
-    in_groups: list[Stmt] = [
-        *(Allocate(b) for b in (*own, *found)),
-        *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
-    ]
-    by_owners: list[Stmt] = [
-        # At a place of their own while others still read the parts: else a barrier would have to come between.
-        *(Allocate(b) for b in results),
-        *([If(owner, tuple(last), role=Role.owner)] if last else ()),
-    ]
+    else:
+        last = combiner.combine_all(
+            one, lambda i, _, k: found.read(i, at[i], k * lanes + lane), const(groups), unroll=True
+        )
+        work = [*first(one, at), *stored(found.at(scatter.group * lanes + lane))]
+        busy = less(scatter.position, groups * scatter.size)
+        all_busy = prove_less_equal(scatter.threads, const(groups * scatter.size))
+        in_groups += [*found.allocations, *(work if all_busy else [If(busy, tuple(work), role=Role.owner)])]
+    by_owners: list[Stmt] = []
     read: list[Stmt] = []
-    if all_reduce:
-        read = combiner.load(r, lambda i, e: Load(results[i], e * scatter.lanes + scatter.lane))
-    return BlockScatterResult((in_groups, by_owners, read), owner, stored)
+    if results is not None:
+        # At a place of their own while others still read the parts: else a barrier would have to come between.
+        by_owners += results.allocations
+        last += stored(results.at(lane))
+        read = combiner.load(r, lambda i, e: results.read(i, e, lane))
+    by_owners += [If(scatter.owner, tuple(last), role=Role.owner)] if last else []
+    return BlockScatterResult((in_groups, by_owners, read), scatter.owner, stored)

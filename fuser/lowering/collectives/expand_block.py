@@ -7,12 +7,12 @@ groups of threads if there are enough (`block_reduce_scatter`), and read by all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from fuser.ir.integers.integers import ZERO, Int, const, equal, less, prove_less
-from fuser.ir.kernel.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.kernel.kernel import Allocate, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.block_reduce_scatter import (
@@ -21,6 +21,7 @@ from fuser.lowering.collectives.block_reduce_scatter import (
     block_reduce_scatter,
     scatter_groups,
 )
+from fuser.lowering.collectives.slots import Slots, shared_slots
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded, power_of_two
@@ -92,38 +93,37 @@ class BlockReduceExpander:
                 return of_copies
         return self._exchange(r, reduced, total, count, all_reduce=all_reduce)
 
+    def _shared_slots(self, r: Reduce, count: Int) -> Slots:
+        return shared_slots(r, f"shared{self.axes.number()}", count)
+
     def _reduce_whole_warps(self, r: Reduce, count: int, total: int) -> _ReductionSteps:
         stmts = warp_all_reduce(self.combiner, r, WARP)
         if count == WARP:
             return _ReductionSteps(stmts)
-        warps, per_group = total // WARP, count // WARP
-        linear = self.axes.thread
-        scratch = self.combiner.shared(r, const(warps))
-        stmts += [Allocate(b) for b in scratch]
-
-        def place(e: Int) -> Int:
-            return e * warps + linear // count * per_group
-
-        stored = self.combiner.store(r, lambda i, e: (scratch[i], e * warps + linear // WARP))
-        stmts.append(If(equal(linear % WARP, 0), tuple(stored), role=Role.owner))
+        per_group = count // WARP
+        slots, stored = self._store_by_groups(r, WARP, total)
+        first = self.axes.thread // count * per_group
         # Each part of a sum of exponentials has an exponential of its own, and statistics go over all parts twice: lanes read a
         # slot each and combine them in few steps. All warps of a block do so: the work grows with the square of their number.
         is_long = r.combine == "welford" or (r.partials[0].dtype is DataType.Double and r.combine == "add")
         by_lanes = r.combine == "exp_sum" or (is_long and per_group > MAX_STATISTICS)
         if power_of_two(per_group) <= WARP and by_lanes:
-            return _ReductionSteps(stmts, self._combine_by_lanes(r, scratch, per_group, place))
-        join = self.combiner.combine_all(
-            r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True
-        )
-        return _ReductionSteps(stmts, join)
+            return _ReductionSteps([*stmts, *stored], self._combine_by_lanes(r, slots, per_group, first))
+        join = self.combiner.combine_all(r, lambda i, e, k: slots.read(i, e, first + k), const(per_group), unroll=True)
+        return _ReductionSteps([*stmts, *stored], join)
 
-    def _combine_by_lanes(
-        self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]
-    ) -> list[Stmt]:
-        """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
+    def _store_by_groups(self, r: Reduce, alike: int, total: int) -> tuple[Slots, list[Stmt]]:
+        """A slot for each group of so many neighbouring threads, and the stores of these: all of a group have one value."""
+        slots = self._shared_slots(r, const(total // alike))
+        thread = self.axes.thread
+        stored = self.combiner.store(r, slots.at(thread // alike))
+        return slots, [*slots.allocations, If(equal(thread % alike, 0), tuple(stored), role=Role.owner)]
+
+    def _combine_by_lanes(self, r: Reduce, slots: Slots, count: int, first: Int = ZERO) -> list[Stmt]:
+        """Join `count` slots from the first on, at most a warp's lanes. Every thread has the result."""
         width = power_of_two(count)
         own = self.axes.thread % width
-        reads = self.combiner.load(r, lambda i, e: Load(slots[i], place(e) + own))
+        reads = self.combiner.load(r, lambda i, e: slots.read(i, e, first + own))
         if width > count:
             reads = [If(less(own, count), tuple(reads), tuple(self.combiner.clear(r)))]
         return [*reads, *warp_all_reduce(self.combiner, r, width)]
@@ -138,15 +138,10 @@ class BlockReduceExpander:
             return None
         stmts = warp_all_reduce(self.combiner, r, WARP, copies) if copies < WARP else []
         alike = max(copies, WARP)
-        slots = total // alike
-        if slots == 1:
+        if total == alike:
             return _ReductionSteps(stmts)
-        scratch = self.combiner.shared(r, const(slots))
-        stmts += [Allocate(b) for b in scratch]
-        linear = self.axes.thread
-        stored = self.combiner.store(r, lambda i, e: (scratch[i], e * slots + linear // alike))
-        stmts.append(If(equal(linear % alike, 0), tuple(stored), role=Role.owner))
-        return _ReductionSteps(stmts, self._combine_by_lanes(r, scratch, slots, lambda e: e * slots))
+        slots, stored = self._store_by_groups(r, alike, total)
+        return _ReductionSteps([*stmts, *stored], self._combine_by_lanes(r, slots, total // alike))
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, all_reduce: bool
@@ -159,45 +154,34 @@ class BlockReduceExpander:
         groups = scatter_groups(r, count, lanes)
         if groups and total.is_const:
             return self._exchange_scattered(r, reduced, total.value, count.value, groups, all_reduce=all_reduce)
-        scratch = self.combiner.shared(r, total)
-        linear = self.axes.thread
-        stmts: list[Stmt] = [Allocate(b) for b in scratch]
+        slots = self._shared_slots(r, total)
 
-        def place(e: Int, position: Int) -> Int:
-            index: dict[ParallelType, Int] = {p: self.axes.threads[p] for p in self.axes.active}
-            for p in reduced:
-                index[p] = position % self.axes.sizes[p] if p is not reduced[-1] else position
-                position = position // self.axes.sizes[p]
-            return e * total + self.axes.linear(self.axes.active, index)
+        def peer(i: int, e: Int, k: Int) -> Value:
+            return slots.read(i, e, self.axes.thread_at(reduced, k))
 
-        stmts += self.combiner.store(r, lambda i, e: (scratch[i], e * total + linear))
+        stmts = [*slots.allocations, *self.combiner.store(r, slots.at(self.axes.thread))]
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-            return _ReductionSteps(
-                stmts, self.combiner.combine_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
-            )
+            return _ReductionSteps(stmts, self.combiner.combine_all(r, peer, count))
         lane = self.axes.linear(kept)
-        results = self.combiner.shared(r, lanes)
-        collect: list[Stmt] = [Allocate(b) for b in results]
+        results = self._shared_slots(r, lanes)
+        collect = results.allocations
         for start in range(0, size.value, count.value):
             element = self.axes.linear(reduced) + start
             at = [ZERO if is_shared_count(r, i) else element for i in range(len(r.partials))]
             own = self.combiner.own(r)
             work: list[Stmt] = [Allocate(b) for b in own]
-
-            def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
-                return Load(scratch[i], place(at[i], k))
-
-            work += self.combiner.combine_all(replace(r, partials=own), peer, count)
-            for i, (b, result) in enumerate(zip(own, results, strict=True)):
-                found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
+            one = replace(r, partials=own)
+            work += self.combiner.combine_all(one, lambda i, _, k, at=at: peer(i, at[i], k), count)
+            for i, b in enumerate(own):
+                found = Store(*results.at(lane)(i, at[i]), Load(b, ZERO))
                 if not is_shared_count(r, i):
                     work.append(found)
                 elif start == 0:
                     work.append(If(equal(element, 0), (found,), role=Role.owner))
             collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
 
-        read = self.combiner.load(r, lambda i, e: Load(results[i], e * lanes + lane))
+        read = self.combiner.load(r, lambda i, e: results.read(i, e, lane))
         return _ReductionSteps(stmts, phases=(collect, read))
 
     def _exchange_scattered(
@@ -213,20 +197,17 @@ class BlockReduceExpander:
         groups = 1 if parts <= groups else groups
         scatter = ScatterLayout(position, const(count), r.partials[0].size.value, groups, lane, const(lanes))
         stmts = warp_all_reduce(self.combiner, r, WARP, lanes) if joined > 1 else []
-        stride = parts * lanes
-        scratch = self.combiner.shared(r, const(stride))
+        slots = self._shared_slots(r, const(parts * lanes))
         per = parts // groups
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
             def part(i: int, _: Int, k: Int) -> Value:
-                return Load(scratch[i], at[i] * stride + (scatter.group * per + k) * lanes + lane)
+                return slots.read(i, at[i], (scatter.group * per + k) * lanes + lane)
 
             return self.combiner.combine_all(one, part, const(per), unroll=groups == 1)
 
-        mine = position // joined * lanes + lane
-        publish = guarded(
-            equal(position % joined, 0), self.combiner.store(r, lambda i, e: (scratch[i], e * stride + mine))
-        )
+        stored = self.combiner.store(r, slots.at(position // joined * lanes + lane))
+        publish = guarded(equal(position % joined, 0), stored)
         joined_by = block_reduce_scatter(self.combiner, r, scatter, own_parts, all_reduce=all_reduce)
         self.owners[r] = joined_by
-        return _ReductionSteps([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
+        return _ReductionSteps([*stmts, *slots.allocations, *publish], phases=joined_by.phases)

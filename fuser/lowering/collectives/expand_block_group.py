@@ -34,9 +34,10 @@ from fuser.ir.kernel.kernel import (
     WarpBarrier,
 )
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.ops.enums import ParallelType
 from fuser.lowering.collectives.grid_partials import GridPartialsLayout, Workspaces
 from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.collectives.slots import Slots, shared_slots
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_combine
 from fuser.lowering.collectives.warp_reduce_scatter import may_reduce_scatter, warp_reduce_scatter
 from fuser.lowering.combiners.combine_partials import PartialCombiner
@@ -101,14 +102,12 @@ class BlockGroupReduceExpander:
         stmts: list[Stmt] = [s for r in reduces for s in warp_all_reduce(combiner, r, WARP)]
         alone: list[Stmt] = []
         if warps > 1:
-            slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
-            stmts += [Allocate(b) for r in reduces for b in slots[r]]
-            stored: list[Stmt] = []
-            for r in reduces:
-                stored += combiner.store(r, lambda i, e, r=r: (slots[r][i], e * warps + thread // WARP))
+            slots = [shared_slots(r, f"warps{number}", const(warps)) for r in reduces]
+            stmts += [a for s in slots for a in s.allocations]
+            stored = [t for s in slots for t in combiner.store(s.reduce, s.at(thread // WARP))]
             stmts.append(If(equal(lane, 0), tuple(stored), role=Role.owner))
-            for r in reduces:
-                alone += warp_combine(combiner, r, lambda i, e, k, r=r: Load(slots[r][i], e * warps + k), warps)
+            for s in slots:
+                alone += warp_combine(combiner, s.reduce, s.read, warps)
         published: list[Stmt] = [s for r, p in zip(reduces, parts, strict=True) for s in combiner.store(r, p.own)]
         published += [Fence(), *self._signal_and_wait(reduces, parts[0].blocks.value, counter)]
         alone += [
@@ -119,14 +118,11 @@ class BlockGroupReduceExpander:
             alone += warp_combine(combiner, r, p.load, p.blocks.value)
         if warps == 1:
             return [*stmts, *alone]
-        found = {r: _shared(r, f"group{number}", 1) for r in reduces}
-        kept: list[Stmt] = []
-        taken: list[Stmt] = []
-        for r in reduces:
-            kept += combiner.store(r, lambda i, e, r=r: (found[r][i], e))
-            taken += combiner.load(r, _read_from(found[r]))
+        found = [shared_slots(r, f"group{number}", ONE) for r in reduces]
+        kept = [s for f in found for s in combiner.store(f.reduce, f.at(ZERO))]
+        taken = [s for f in found for s in combiner.load(f.reduce, f.single)]
         alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
-        stmts += [Allocate(b) for r in reduces for b in found[r]]
+        stmts += [a for f in found for a in f.allocations]
         return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
 
     def _signal_and_wait(self, reduces: Sequence[Reduce], blocks: int, counter: Int) -> tuple[Stmt, ...]:
@@ -144,23 +140,23 @@ class BlockGroupReduceExpander:
         combiner, warps = self._combiner, self._warps
         thread, number = self._axes.thread, self._axes.number()
         lane, warp = thread % WARP, thread // WARP
-        slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
-        stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+        slots = [shared_slots(r, f"warps{number}", const(warps)) for r in reduces]
+        stmts: list[Stmt] = [a for s in slots for a in s.allocations]
         stored: dict[Cond, list[Stmt]] = {}
         joined: dict[Cond, list[Stmt]] = {}
         left: dict[Cond, list[Stmt]] = {}
-        for r, p in zip(reduces, parts, strict=True):
+        for r, p, of in zip(reduces, parts, slots, strict=True):
             size = r.partials[0].size
             scattered, mine = warp_reduce_scatter(combiner, r, lane)
             one, element = mine.one, mine.element
             stmts += scattered
             is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
-            tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+            tell = [Store(*of.at(warp)(i, element), Load(b, ZERO)) for i, b in enumerate(one.partials)]
             stored.setdefault(is_mine, []).extend(tell)
             # The first lanes of the first warp have an element each.
 
-            def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
-                return Load(slots[r][i], lane * warps + k)
+            def of_warp(i: int, _: Int, k: Int, of: Slots = of) -> Value:
+                return of.read(i, lane, k)
 
             has_element = less(lane, size)
             joined.setdefault(has_element, []).extend(combiner.combine_all(one, of_warp, const(warps), unroll=True))
@@ -174,13 +170,13 @@ class BlockGroupReduceExpander:
         alone.append(If(equal(lane, 0), self._signal_and_wait(reduces, blocks, counter), role=Role.owner))
         stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
         stmts.append(BlockBarrier("the blocks of the group have published"))
-        found = {r: _shared(r, f"group{number}", 1) for r in reduces}
-        stmts += [Allocate(b) for r in reduces for b in found[r]]
+        found = [shared_slots(r, f"group{number}", ONE) for r in reduces]
+        stmts += [a for f in found for a in f.allocations]
         load_stmts: list[Stmt] = []
         work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
         taken: list[Stmt] = []
         # Elements are distributed round-robin over warps, in every second reduction from the last warp on.
-        for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
+        for number_of, (r, p, result) in enumerate(zip(reduces, parts, found, strict=True)):
             size, is_backward = r.partials[0].size.value, number_of % 2 == 1
             place = warps - 1 - warp if is_backward else warp
             for begin in range(0, size, warps):
@@ -191,7 +187,7 @@ class BlockGroupReduceExpander:
                     return p.load(i, element, block)
 
                 ask, join = _loads_and_combines(one, of_block, blocks, lane, combiner)
-                keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
+                keep = [Store(*result.at(ZERO)(i, element), Load(b, ZERO)) for i, b in enumerate(own)]
                 is_busy: Cond | None = None
                 if busy < warps:
                     idle = WARP * (warps - busy)
@@ -206,7 +202,7 @@ class BlockGroupReduceExpander:
                 joining, keeping = work_of.setdefault(is_busy, ([], []))
                 joining += join
                 keeping += keep
-            taken += combiner.load(r, _read_from(found[r]))
+            taken += combiner.load(r, result.single)
         stmts += load_stmts
         for is_busy, (joining, keeping) in work_of.items():
             work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
@@ -245,11 +241,3 @@ def _reset_counters(counters: Buffer, mine: Sequence[Int], blocks: int, slots: I
     # one, which published them, and which the last block has acquired with its own wait.
     leave = AtomicAdd(left, counters, mine[-1], ONE)
     return [leave, If(is_last, tuple(resets), role=Role.last_block)]
-
-
-def _read_from(buffers: Sequence[Buffer]) -> Callable[[int, Int], Value]:
-    return lambda i, e: Load(buffers[i], e)
-
-
-def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:
-    return tuple(Buffer(f"{p.name}_{name}", p.dtype, MemoryType.shared, p.size * parts) for p in r.partials)

@@ -20,7 +20,7 @@ that follows the stores, so that a block may exit when it has finished. Slots ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fuser.ir.integers.integers import ONE, ZERO, Int, const, less
 from fuser.ir.kernel.kernel import (
@@ -43,6 +43,7 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
+from fuser.lowering.collectives.slots import Slots, shared_slots
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce, warp_combine
 from fuser.lowering.combiners.combine_partials import PartialCombiner, is_shared_count
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
@@ -126,43 +127,24 @@ class ClusterExchange:
         return [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
 
 
-class _Slots:
-    """Slots of some reductions in an exchange: `count` for each element, of the blocks of the cluster and what each sends."""
+def _slots(reduces: Sequence[Reduce], exchange: ClusterExchange, count: Int) -> dict[Reduce, Slots]:
+    """`count` slots for each element, of the blocks of the cluster and what each sends."""
+    return {r: shared_slots(r, "cluster", count, exchange.sets, exchange.turn) for r in reduces}
 
-    def __init__(self, reduces: Sequence[Reduce], exchange: ClusterExchange, count: Int) -> None:
-        self._exchange = exchange
-        self._count = count
-        self._buffers = {
-            r: tuple(
-                Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * count * exchange.sets)
-                for p in r.partials
-            )
-            for r in reduces
-        }
 
-    @property
-    def buffers(self) -> list[Buffer]:
-        """All of them."""
-        return [b for buffers in self._buffers.values() for b in buffers]
+def _stores(
+    slots: Mapping[Reduce, Slots], slot: Int, exchange: ClusterExchange, combiner: PartialCombiner
+) -> list[Stmt]:
+    """Stores of all partials into a slot of the peer."""
+    stmts: list[Stmt] = []
+    for r, of in slots.items():
 
-    def _place(self, r: Reduce, i: int, e: Int, slot: Int) -> Int:
-        return (self._exchange.turn * r.partials[i].size + e) * self._count + slot
+        def store(i: int, e: Int, r: Reduce = r, of: Slots = of) -> list[Stmt]:
+            value = Load(r.partials[i], e)
+            return [RemoteStore(*of.at(slot)(i, e), value, exchange.peer, exchange.signal)]
 
-    def reader(self, r: Reduce) -> Callable[[int, Int, Int], Value]:
-        """(partial, element, slot) -> what is there."""
-        return lambda i, e, slot: Load(self._buffers[r][i], self._place(r, i, e, slot))
-
-    def stores(self, combiner: PartialCombiner, slot: Int) -> list[Stmt]:
-        """Stores of all partials into a slot of the peer."""
-        stmts: list[Stmt] = []
-        for r, buffers in self._buffers.items():
-
-            def store(i: int, e: Int, r: Reduce = r, buffers: tuple[Buffer, ...] = buffers) -> list[Stmt]:
-                value, to = Load(r.partials[i], e), self._exchange
-                return [RemoteStore(buffers[i], self._place(r, i, e, slot), value, to.peer, to.signal)]
-
-            stmts += combiner.each(r, store)
-        return stmts
+        stmts += combiner.each(r, store)
+    return stmts
 
 
 def _exchange_by_rows(
@@ -177,9 +159,9 @@ def _exchange_by_rows(
     kept = [p for p in axes.active if p not in reduces[0].block_axes]
     thread, threads = axes.linear(scatter), axes.count_of(scatter)
     lane, lanes = axes.linear(kept), axes.count_of(kept)
-    slots = _Slots(reduces, exchange, size * lanes)
-    stmts = exchange.begin(slots.buffers, may_count=in_warp)
-    stores = slots.stores(combiner, exchange.rank * lanes + lane)
+    slots = _slots(reduces, exchange, size * lanes)
+    stmts = exchange.begin([b for s in slots.values() for b in s.buffers], may_count=in_warp)
+    stores = _stores(slots, exchange.rank * lanes + lane, exchange, combiner)
     stmts += [exchange.send(stores, thread, threads), *exchange.wait("block's value")]
     # Neighbouring threads of one value take a slot each, and combine what they read by butterflies, where they can.
     beside = scatter == axes.active[: len(scatter)] and threads.is_const and threads.value % size == 0
@@ -187,8 +169,8 @@ def _exchange_by_rows(
     by_lanes = beside and size & (size - 1) == 0 and total.is_const and total.value % WARP == 0
     for r in reduces:
 
-        def of_block(i: int, e: Int, block: Int, read: Callable[[int, Int, Int], Value] = slots.reader(r)) -> Value:
-            return read(i, e, block * lanes + lane)
+        def of_block(i: int, e: Int, block: Int, of: Slots = slots[r]) -> Value:
+            return of.read(i, e, block * lanes + lane)
 
         if is_shared_count(r, 2) or (len(r.partials) == 1 and not by_lanes):
             # All values at once: their elements have one count, or none.
@@ -221,15 +203,16 @@ def _exchange_by_lanes(
     before    what the first warp does to have its block's value; None where warps send their own, whose bytes may be counted
     """
     thread, parts = combiner.axes.thread, exchange.size * values
-    slots = _Slots(reduces, exchange, const(parts))
-    stmts = exchange.begin(slots.buffers, may_count=before is None)
+    slots = _slots(reduces, exchange, const(parts))
+    stmts = exchange.begin([b for s in slots.values() for b in s.buffers], may_count=before is None)
     warp = thread // WARP if values > 1 else ZERO
-    send = exchange.send(slots.stores(combiner, exchange.rank * values + warp), thread % WARP, const(WARP))
+    stores = _stores(slots, exchange.rank * values + warp, exchange, combiner)
+    send = exchange.send(stores, thread % WARP, const(WARP))
     stmts.append(send if values > 1 else If(less(thread, WARP), (*(before or ()), send), role=Role.owner))
     stmts += exchange.wait("value")
     width = parts if parts < WARP and parts & (parts - 1) == 0 else WARP
     for r in reduces:
-        stmts += warp_combine(combiner, r, slots.reader(r), parts, width)
+        stmts += warp_combine(combiner, r, slots[r].read, parts, width)
     return stmts + exchange.release()
 
 

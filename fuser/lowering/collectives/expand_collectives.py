@@ -6,17 +6,7 @@ After:  butterflies inside a warp; one shared slot per warp, read by every threa
         Reductions over the same blocks share the semaphore, so that one last block has all their results.
         A GridBarrier is one counter that every block increments and waits for; the last block to leave resets it.
 
-This file walks over the body; each scope of a collective has a file:
-
-    fuse_collectives          which reductions are expanded together
-    warp_all_reduce           lanes of a warp
-    expand_block              threads of a block
-    expand_cluster            blocks of a cluster
-    expand_block_group        blocks of a block group of the grid, all of which continue with the result
-    expand_grid               blocks of the grid; the last block to arrive continues, or all blocks wait
-    expand_flagged            flagged stores to the last block by number
-    expand_grid_barrier       a barrier of all blocks
-    expand_scan, expand_scan_cluster
+This file walks over the body; each level of a reduction, and each other collective, has a file (collectives/__init__.py).
 
 Placed before allocate_shared and insert_syncs, which treat scratch memory like any other shared buffer. Only the barriers of
 protocols between blocks, which order fences and not shared accesses, are inserted here.

@@ -37,6 +37,7 @@ from fuser.ir.kernel.kernel import (
 from fuser.ir.ops.enums import MemoryType, ParallelType
 from fuser.lowering.collectives.expand_block import BlockReduceExpander
 from fuser.lowering.collectives.semaphores import Semaphores
+from fuser.lowering.collectives.slots import shared_slots
 from fuser.lowering.collectives.warp_all_reduce import warp_all_reduce
 from fuser.lowering.parallel_axes import WARP, power_of_two
 
@@ -155,13 +156,11 @@ class FlaggedReduceExpander:
     def _broadcast(self, reduces: Sequence[Reduce], stmts: list[Stmt]) -> list[Stmt]:
         """What the first warp has found, for all threads of the block."""
         number, thread = self._axes.number(), self._axes.thread
-        shared = {
-            p: Buffer(f"{p.name}_found{number}", p.dtype, MemoryType.shared, ONE) for r in reduces for p in r.partials
-        }
-        tell = [Store(b, ZERO, Load(p, ZERO)) for p, b in shared.items()]
+        found = [shared_slots(r, f"found{number}", ONE) for r in reduces]
+        tell = [s for f in found for s in self._combiner.store(f.reduce, f.at(ZERO))]
         return [
-            *(Allocate(b) for b in shared.values()),
+            *(a for f in found for a in f.allocations),
             If(less(thread, WARP), (*stmts, If(equal(thread, 0), tuple(tell), role=Role.owner)), role=Role.owner),
             BlockBarrier("the first warp has joined what all blocks have"),
-            *(Store(p, ZERO, Load(b, ZERO)) for p, b in shared.items()),
+            *(s for f in found for s in self._combiner.load(f.reduce, f.single)),
         ]

@@ -126,7 +126,7 @@ class GridReduceExpander:
         count = maximum(self.axes.count_of(g.scatter), ONE)
         size = r.partials[0].size
         # All threads share a single result: each combines few partial results, and then the block reduces theirs.
-        groups = scatter_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
+        groups = scatter_groups(r, count, g.lane_count) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_scattered(r, g, groups)
         most = max(1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // nbytes))
@@ -194,8 +194,8 @@ class GridReduceExpander:
             self.axes.count_of(g.scatter),
             size,
             groups,
-            self.axes.linear(g.lanes),
-            self.axes.count_of(g.lanes),
+            g.lane,
+            g.lane_count,
         )
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
@@ -220,7 +220,7 @@ class GridReduceExpander:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""
         parts = [self.workspaces.allocate_partials(r) for r in reduces]
         g = parts[0]
-        at = self.semaphores.allocate(g.exchange_count) + g.exchange_index
+        at = self.semaphores.allocate(g.exchange_count) + g.slots.exchange
         old = self.axes.symbol("arrived", g.blocks)
         one_thread = self.axes.is_first_thread
         signal: list[Stmt] = [AtomicAdd(old, self.semaphores.buffer, at, ONE, acquire=True)]
@@ -255,7 +255,7 @@ class GridReduceExpander:
         """Reductions over the same blocks, with one semaphore: all blocks wait for all, and each finishes all of them."""
         parts = [self.workspaces.allocate_partials(r) for r in reduces]
         g = parts[0]
-        counter = self.semaphores.allocate(g.exchange_count) + g.exchange_index
+        counter = self.semaphores.allocate(g.exchange_count) + g.slots.exchange
         # Every block counts itself once more when it has waited: the last one sets the counter back, and none waits for that
         # (H200: an addition whose old value is used, after a fence, delayed a warp for 1900 cycles).
         wait: list[Stmt] = [

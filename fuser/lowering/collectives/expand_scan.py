@@ -36,7 +36,7 @@ from fuser.ir.kernel.kernel import (
     Value,
 )
 from fuser.ir.ops.dtypes import DataType
-from fuser.ir.ops.enums import MemoryType, ParallelType
+from fuser.ir.ops.enums import MemoryType
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.collectives.lane_groups import LaneGroups, lane_groups
 from fuser.lowering.combiners.combiner_values import compare
@@ -324,13 +324,13 @@ class _Expansion:
         """Any threads: each reads the totals of all of its group, in their order."""
         block = self.block
         size = self._kept_count * self._tile_count
-        total_threads = block.count_of(block.active)
+        total_threads = block.block_threads
         totals, before = self._registers("total", size), self._registers("before", size)
         slots = self._shared(total_threads * size)
-        linear = block.linear(block.active, None)
-        # Slowest first, as the scan names them.
-        scanned = [p for p in self.scan.block_axes if p in block.active]
-        own = block.linear(list(reversed(scanned)), None)
+        linear = block.thread
+        # The scan names them slowest first.
+        scanned = [p for p in reversed(self.scan.block_axes) if p in block.active]
+        own = block.linear(scanned)
 
         def publish(_base: Int, kept: Int, total: Int) -> list[Stmt]:
             at = self._slot(kept, total - kept * self._tile_count, linear, total_threads)
@@ -340,12 +340,7 @@ class _Expansion:
             ]
 
         def read(kept: Int, tile: Int, q: Int) -> Load:
-            index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
-            position = q
-            for p in reversed(scanned):
-                index[p] = position % block.sizes[p] if p is not scanned[0] else position
-                position = position // block.sizes[p]
-            return Load(slots, self._slot(kept, tile, block.linear(block.active, index), total_threads))
+            return Load(slots, self._slot(kept, tile, block.thread_at(scanned, q), total_threads))
 
         return [
             *self._scan_thread_elements(totals),

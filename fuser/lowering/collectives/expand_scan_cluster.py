@@ -38,7 +38,7 @@ def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExc
     size, rank = exchange.size, exchange.rank
     along = [p for p in block.active if p in scan.block_axes]
     others = [p for p in block.active if p not in along]
-    lane, lanes = block.linear(others, None), block.count_of(others)
+    lane, lanes = block.linear(others), block.count_of(others)
     number = block.number()
 
     def registers(what: str) -> Buffer:
@@ -75,7 +75,7 @@ def expand_scan_of_cluster(scan: Scan, block: ParallelAxes, exchange: ClusterExc
         sent = each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, signal)])
         return [
             *begin,
-            exchange.send(sent, block.linear(along, None), block.count_of(along)),
+            exchange.send(sent, block.linear(along), block.count_of(along)),
             *exchange.wait("block's total"),
             Allocate(before),
             *each(collect),

@@ -7,35 +7,38 @@ from collections.abc import Callable
 from fuser.ir.integers.integers import Int
 from fuser.ir.kernel.kernel import Buffer, Load, Reduce
 from fuser.ir.ops.enums import GLOBAL_MEMORY, CacheOp, ParallelType
+from fuser.lowering.collectives.slots import Slots
 from fuser.lowering.parallel_axes import ParallelAxes
 from fuser.records import record
 
 
 @record(eq=False)
 class GridPartialsLayout:
-    """Offsets of one grid reduction in its workspace: `place(partial, element, block)`.
+    """Slots of one grid reduction in its workspace, for each lane of each block.
 
-    block, blocks                   index of this block among those that exchange partials, and their number
-    exchange_index, exchange_count  index of this exchange among those of the kernel, and their number
-    lanes, scatter                  axes whose threads have results of their own, and those that share the work of a result
+    block, blocks    index of this block among those that exchange partials, and their number
+    exchange_count   number of exchanges of the kernel
+    lane, lanes      index of this thread among those of its block that have results of their own, and the axes of these
+    scatter          axes whose threads share the work of a result
     """
 
-    buffers: tuple[Buffer, ...]
-    place: Callable[[int, Int, Int], Int]
+    slots: Slots
     block: Int
     blocks: Int
-    exchange_index: Int
     exchange_count: Int
+    lane: Int
+    lane_count: Int
     lanes: list[ParallelType]
     scatter: list[ParallelType]
 
-    def own(self, i: int, e: Int) -> tuple[Buffer, Int]:
+    @property
+    def own(self) -> Callable[[int, Int], tuple[Buffer, Int]]:
         """Where this block leaves element e of partial i."""
-        return self.buffers[i], self.place(i, e, self.block)
+        return self.slots.at(self.block * self.lane_count + self.lane)
 
     def load(self, i: int, e: Int, block: Int) -> Load:
         """What a block has left, past the first-level cache: that may hold what was there before."""
-        return Load(self.buffers[i], self.place(i, e, block), CacheOp["global"])
+        return self.slots.read(i, e, block * self.lane_count + self.lane, CacheOp["global"])
 
 
 class Workspaces:
@@ -63,8 +66,6 @@ class Workspaces:
             for p in r.partials
         )
         self.buffers += buffers
-
-        def place(i: int, e: Int, block: Int) -> Int:
-            return ((segment * r.partials[i].size + e) * blocks + block) * lane_count + axes.linear(lanes)
-
-        return GridPartialsLayout(buffers, place, axes.linear(reduced), blocks, segment, segments, lanes, scatter)
+        slots = Slots(r, buffers, blocks * lane_count, segment)
+        lane = axes.linear(lanes)
+        return GridPartialsLayout(slots, axes.linear(reduced), blocks, segments, lane, lane_count, lanes, scatter)

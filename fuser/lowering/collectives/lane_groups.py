@@ -54,14 +54,14 @@ def lane_groups(
     if not in_order or block.active[first : first + len(scanned)] != scanned:
         return None
     stride, count = block.count_of(block.active[:first]), block.count_of(scanned)
-    total = block.count_of(block.active)
+    total = block.block_threads
     if not (stride.is_const and count.is_const and total.is_const and total.value % WARP == 0):
         return None
     width = min(WARP, stride.value * count.value)
     # Neighbours along the scanned dim share a warp, the same number of them everywhere.
     if width & (width - 1) or width % stride.value or width == stride.value or count.value * stride.value % width:
         return None
-    linear = block.linear(block.active, None)
+    linear = block.thread
     rows = width // stride.value
     return LaneGroups(
         stride.value,

@@ -54,7 +54,7 @@ def warp_all_reduce(combiner: PartialCombiner, r: Reduce, width: int, stride: in
         return []
     if r.combine == "exp_sum":
         return _all_reduce_exp_sum(combiner, r, width, stride)
-    if r.combine == "welford" and not r.partials[0].dtype.is_complex:
+    if r.combine == "welford":
         return _all_reduce_welford(combiner, r, width, stride)
     return combiner.elements(r, lambda e: _all_reduce_element(combiner, r, e, width, stride))
 
@@ -99,24 +99,24 @@ def _all_reduce_exp_sum(combiner: PartialCombiner, r: Reduce, width: int, stride
 def _all_reduce_welford(combiner: PartialCombiner, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """Differences from the first lane's mean, sums of them over all lanes, and back."""
     mean, m2, count = r.partials
-    name, real, dtype = f"{r.name}_l{combiner.axes.number()}", m2.dtype, mean.dtype
+    name, dtype = f"{r.name}_l{combiner.axes.number()}", mean.dtype
     origin = Buffer(f"{name}_origin", dtype, MemoryType.local, mean.size)
-    away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
+    away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", dtype)
     first = combiner.axes.thread % stride
 
     def shift_to_origin(e: Int) -> list[Stmt]:
         at = ZERO if is_shared_count(r, 2) else e
-        n = Cast(Load(count, at), real)
+        n = Cast(Load(count, at), dtype)
         weighed = compute("mul", dtype, Load(away, ZERO), n)
         return [
             Shuffle(origin, e, Load(mean, e), ShuffleKind.index, first, width),
             Store(away, ZERO, compute("sub", dtype, Load(mean, e), Load(origin, e))),
             Store(mean, e, weighed),
-            accumulate(m2, e, compute("mul", real, Load(mean, e), Load(away, ZERO))),
+            accumulate(m2, e, compute("mul", dtype, Load(mean, e), Load(away, ZERO))),
         ]
 
     def divide(at: Int) -> list[Stmt]:
-        return [Store(share, ZERO, safe_ratio(Literal(1.0, real), Load(count, at), real))]
+        return [Store(share, ZERO, safe_ratio(Literal(1.0, dtype), Load(count, at), dtype))]
 
     def shift_back(e: Int) -> list[Stmt]:
         return [

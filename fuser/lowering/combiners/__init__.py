@@ -7,7 +7,7 @@ Imports of lowering/: parallel_axes.py.
     exp_sum.py               the largest value, and the sum of exponentials below it
     welford_combine_many.py  mean and sum of squared differences of many partial results at once
     shifted_sums.py          ... of the values of one thread, from sums of differences
-    welford.py               ... one value or one partial result after another
+    welford.py               ... of one partial result after another
     combiner_values.py       builders of values and loops that all of them use
 
 Accuracy

@@ -67,23 +67,17 @@ class PartialCombiner:
         Unrolled, they are combined in pairs, pairs of pairs, and so on: short chains round less, and are waited for less.
         """
         parts = PartialsReader(others, number, self.axes.symbol, unroll)
-        if r.combine == "welford" and not r.partials[0].dtype.is_complex:
+        if r.combine == "welford":
             name = f"{r.name}_c{self.axes.number()}"
             return welford_combine_many(r.partials, parts, lambda make: self.elements(r, make), name)
         if r.combine == "exp_sum":
             name = f"{r.name}_p{self.axes.number()}"
             return self.elements(r, lambda e: exp_sum_combine_many(r.partials, e, parts, name))
-        if unroll and number.is_const and number.value > 2 and len(r.partials) == 1:
+        if unroll and number.is_const and number.value > 2:
             return self.elements(r, lambda e: self._by_pairs(r, e, lambda k: others(0, e, k), number.value))
         k = parts.index()
-
         rest = self.combine_each(r, lambda i, e: others(i, e, k))
         return [*self.load(r, lambda i, e: others(i, e, ZERO)), parts.loop(k, rest, ONE)]
-
-    def shared(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
-        """Shared memory for `size` threads' values of every partial."""
-        number = self.axes.number()
-        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
 
     def own(self, r: Reduce) -> tuple[Buffer, ...]:
         """Registers for one element of every partial."""

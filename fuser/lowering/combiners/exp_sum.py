@@ -156,7 +156,8 @@ def exp_sum_group(
     def joined(e: Int) -> list[Stmt]:
         """The total of what came before and the sums of all chains."""
         if is_only:
-            return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
+            first = loop(chains, lambda j: [accumulate(sums, ZERO, Load(sums, j))], 1)
+            return [*first, Store(total, e, Load(sums, ZERO))]
         old = rescale_factor(Load(largest, e), Load(shift, ZERO), dtype)
         return [
             accumulate(total, e, old, "mul"),
@@ -209,11 +210,6 @@ def exp_sum_group(
         ]
 
     return fold(ZERO) if kept == 1 else loop(kept, fold)
-
-
-def _added(sums: Buffer, count: int, loop: Callable[[int, Callable[[Int], list[Stmt]], int], list[Stmt]]) -> list[Stmt]:
-    """The first of the sums becomes that of all."""
-    return loop(count, lambda j: [accumulate(sums, ZERO, Load(sums, j))], 1)
 
 
 def exp_sum_complete(acc: tuple[Buffer, ...], at: Int) -> list[Stmt]:

@@ -1,4 +1,4 @@
-"""Welford's running mean and sum of squared differences: adding an element, combining partial results.
+"""Means and sums of squared differences: combining partial results.
 
 A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
 that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.
@@ -19,7 +19,7 @@ class WelfordStep:
     partial in that number, and the weight of the squared difference of the means.
 
     count   one register; one per element if the loop over elements runs outside the loop over values, as counts then differ
-    shift   of real values added one by one: the first value of each element. Until all are added, the partials are then the
+    shift   of values added one by one: the first value of each element. Until all are added, the partials are then the
             sums of the differences from it and of their squares (shifted_sums.py)
     visited_twice   the most values of an element, if a second loop over them computes the squares once the mean is known, else
                     0. The partials are then plain sums of the values, and `shift` has the sums of differences from the mean
@@ -34,28 +34,6 @@ class WelfordStep:
     def place_of_count(self, at: Int) -> Int:
         """Where the count of element `at` is."""
         return ZERO if self.count.size.value == 1 else at
-
-
-def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
-    """Fold one element into (mean, m2, count): Welford's update (Welford 1962).
-
-    delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
-    """
-    mean, m2, count = acc
-    real, dtype = m2.dtype, mean.dtype
-    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
-    change = Load(delta, ZERO)
-    difference = compute("sub", dtype, Load(value, ZERO), Load(mean, at))
-    quotient = compute("div", dtype, change, Cast(Load(count, at), real))
-    return [
-        Allocate(value),
-        Allocate(delta),
-        Store(value, ZERO, x),
-        Store(count, at, increment(count, at, Literal(1, count.dtype))),
-        Store(delta, ZERO, difference),
-        accumulate(mean, at, quotient),
-        accumulate(m2, at, compute("mul", real, change, difference)),
-    ]
 
 
 def at_first_element(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
@@ -73,13 +51,13 @@ def welford_combine_common_count(
     Where these are the partials of one thread, one after another (`lane` of them so far), n = (lane + 1) * nb and f is the
     constant 1 / (lane + 1).
     """
-    real = acc[1].dtype
+    dtype = acc[1].dtype
     total = temporary(f"{name}_n", step.count.dtype)
     other_mean, other_m2, number = other
     if lane is None:
-        share = safe_ratio(Cast(number, real), Load(total, ZERO), real)
+        share = safe_ratio(Cast(number, dtype), Load(total, ZERO), dtype)
     else:
-        share = compute("div", real, Literal(1.0, real), Cast(IndexValue(lane + 1, DataType.Int), real))
+        share = compute("div", dtype, Literal(1.0, dtype), Cast(IndexValue(lane + 1, DataType.Int), dtype))
     counted = _combine_counts(step, total, number, share)
     delta, *joined = _combine_element(acc, at, other_mean, other_m2, name, step)
     return [delta, *at_first_element(acc, at, [Allocate(total), *counted]), *joined]
@@ -91,21 +69,21 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
     """
     mean, m2, count = acc
-    real, dtype = m2.dtype, mean.dtype
+    dtype = mean.dtype
     total, other_count = temporary(f"{name}_n", count.dtype), temporary(f"{name}_nb", count.dtype)
-    fraction, delta = temporary(f"{name}_f", real), temporary(f"{name}_delta", dtype)
+    fraction, delta = temporary(f"{name}_f", dtype), temporary(f"{name}_delta", dtype)
     other_mean, other_m2, nb = other
     change = Load(delta, ZERO)
-    weight = compute("mul", real, Cast(Load(count, at), real), Load(fraction, ZERO))
-    gain = compute("mul", real, compute("mul", real, change, weight), change)
+    weight = compute("mul", dtype, Cast(Load(count, at), dtype), Load(fraction, ZERO))
+    gain = compute("mul", dtype, compute("mul", dtype, change, weight), change)
     return [
         *(Allocate(b) for b in (total, other_count, fraction, delta)),
         Store(other_count, ZERO, nb),
         Store(total, ZERO, increment(count, at, Load(other_count, ZERO))),
-        Store(fraction, ZERO, safe_ratio(Cast(Load(other_count, ZERO), real), Load(total, ZERO), real)),
+        Store(fraction, ZERO, safe_ratio(Cast(Load(other_count, ZERO), dtype), Load(total, ZERO), dtype)),
         Store(delta, ZERO, compute("sub", dtype, other_mean, Load(mean, at))),
         accumulate(mean, at, compute("mul", dtype, change, Load(fraction, ZERO))),
-        accumulate(m2, at, compute("add", real, other_m2, gain)),
+        accumulate(m2, at, compute("add", dtype, other_m2, gain)),
         Store(count, at, Load(total, ZERO)),
     ]
 
@@ -119,16 +97,16 @@ class CommonCountCombine:
     def __init__(self, acc: tuple[Buffer, ...], name: str) -> None:
         self._acc = acc
         self._name = name
-        real = acc[1].dtype
-        self._step = WelfordStep(acc[2], temporary(f"{name}_f", real), temporary(f"{name}_w", real))
+        dtype = acc[1].dtype
+        self._step = WelfordStep(acc[2], temporary(f"{name}_f", dtype), temporary(f"{name}_w", dtype))
 
     def counted(self, other: Value) -> list[Stmt]:
         """n = na + nb; f = nb / n (0 if n = 0); w = na * f."""
-        step, real = self._step, self._acc[1].dtype
+        step, dtype = self._step, self._acc[1].dtype
         total = temporary(f"{self._name}_n", step.count.dtype)
         other_count = temporary(f"{self._name}_nb", step.count.dtype)
         number = Load(other_count, ZERO)
-        share = safe_ratio(Cast(number, real), Load(total, ZERO), real)
+        share = safe_ratio(Cast(number, dtype), Load(total, ZERO), dtype)
         return [
             *(Allocate(b) for b in (total, other_count, step.fraction, step.weight)),
             Store(other_count, ZERO, other),
@@ -142,11 +120,11 @@ class CommonCountCombine:
 
 def _combine_counts(step: WelfordStep, total: Buffer, other: Value, share: Value) -> list[Stmt]:
     """n = na + `other`; f = `share`; w = na * f."""
-    real = step.weight.dtype
+    dtype = step.weight.dtype
     return [
         Store(total, ZERO, increment(step.count, ZERO, other)),
         Store(step.fraction, ZERO, share),
-        Store(step.weight, ZERO, compute("mul", real, Cast(Load(step.count, ZERO), real), Load(step.fraction, ZERO))),
+        Store(step.weight, ZERO, compute("mul", dtype, Cast(Load(step.count, ZERO), dtype), Load(step.fraction, ZERO))),
         Store(step.count, ZERO, Load(total, ZERO)),
     ]
 
@@ -156,13 +134,13 @@ def _combine_element(
 ) -> list[Stmt]:
     """d = mean_b - mean_a; mean += d * f; m2 += m2_b + d * d * w. The register of d comes first."""
     mean, m2, _ = acc
-    real = m2.dtype
-    delta = temporary(f"{name}_delta", mean.dtype)
+    dtype = mean.dtype
+    delta = temporary(f"{name}_delta", dtype)
     change = Load(delta, ZERO)
-    gain = compute("mul", real, compute("mul", real, change, change), Load(step.weight, ZERO))
+    gain = compute("mul", dtype, compute("mul", dtype, change, change), Load(step.weight, ZERO))
     return [
         Allocate(delta),
-        Store(delta, ZERO, compute("sub", delta.dtype, other_mean, Load(mean, at))),
-        accumulate(mean, at, compute("mul", mean.dtype, change, Load(step.fraction, ZERO))),
-        accumulate(m2, at, compute("add", real, other_m2, gain)),
+        Store(delta, ZERO, compute("sub", dtype, other_mean, Load(mean, at))),
+        accumulate(mean, at, compute("mul", dtype, change, Load(step.fraction, ZERO))),
+        accumulate(m2, at, compute("add", dtype, other_m2, gain)),
     ]

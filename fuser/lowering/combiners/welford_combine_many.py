@@ -32,10 +32,10 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
     """
     mean, m2, count = acc
     common = count.size is not mean.size
-    real, dtype = m2.dtype, mean.dtype
+    dtype = mean.dtype
     total = Buffer(f"{name}_total", count.dtype, MemoryType.local, count.size)
     moved = Buffer(f"{name}_moved", dtype, MemoryType.local, mean.size)
-    weight, inverse = temporary(f"{name}_weight", real), temporary(f"{name}_inverse", real)
+    weight, inverse = temporary(f"{name}_weight", dtype), temporary(f"{name}_inverse", dtype)
     delta, weighted = temporary(f"{name}_delta", dtype), temporary(f"{name}_weighted", dtype)
     most = MAX_BLOCK if parts.number.hi is None else parts.number.hi
     k, j = parts.index(), parts.index()
@@ -48,7 +48,7 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
         return [*once(ZERO), *elements(rest)] if common else elements(lambda e: [*once(e), *rest(e)])
 
     def load_weight(e: Int, k: Int) -> Store:
-        return Store(weight, ZERO, Cast(parts.read(2, e, k), real))
+        return Store(weight, ZERO, Cast(parts.read(2, e, k), dtype))
 
     def sum_counts(e: Int) -> list[Stmt]:
         return [load_weight(e, k), Store(total, e, increment(total, e, parts.read(2, e, k)))]
@@ -58,7 +58,7 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
         return [accumulate(moved, e, change)]
 
     def divide(e: Int) -> list[Stmt]:
-        reciprocal = safe_ratio(Literal(1.0, real), Load(total, e), real)
+        reciprocal = safe_ratio(Literal(1.0, dtype), Load(total, e), dtype)
         return [Store(inverse, ZERO, reciprocal), Store(count, e, Load(total, e))]
 
     def set_combined_mean(e: Int) -> list[Stmt]:
@@ -66,12 +66,12 @@ def welford_combine_many(acc: tuple[Buffer, ...], parts: PartialsReader, element
         return [*means, zero(moved, e), zero(m2, e)]
 
     def add(e: Int) -> list[Stmt]:
-        gain = compute("mul", real, Load(delta, ZERO), Load(weighted, ZERO))
+        gain = compute("mul", dtype, Load(delta, ZERO), Load(weighted, ZERO))
         return [
             Store(delta, ZERO, compute("sub", dtype, parts.read(0, e, j), Load(mean, e))),
             Store(weighted, ZERO, compute("mul", dtype, Load(delta, ZERO), Load(weight, ZERO))),
             accumulate(moved, e, Load(weighted, ZERO)),
-            accumulate(m2, e, compute("add", real, parts.read(1, e, j), gain)),
+            accumulate(m2, e, compute("add", dtype, parts.read(1, e, j), gain)),
         ]
 
     def finish(e: Int) -> list[Stmt]:

@@ -82,15 +82,18 @@ class NestPredicates(NestState):
         0 for what the launch allocates and what the facts call aligned.
         """
         argument = self.context.alias_of.get(t.name, t)
-        nbytes = width * argument.dtype.itemsize
-        if argument.name not in self.builder.input_names or any(
-            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
-        ):
+        if self._has_aligned_base(argument, width * argument.dtype.itemsize):
             return ZERO
         known = self.phases.get((argument.name, width))
         if known is None:
             known = self.phases[argument.name, width] = symbol(f"{argument.name}_phase", 0, width - 1)
         return known
+
+    def _has_aligned_base(self, argument: Tensor, nbytes: int) -> bool:
+        """Whether a tensor is known to begin at a multiple of so many bytes. What the launch allocates does."""
+        return argument.name not in self.builder.input_names or any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        )
 
     def _log_claim(
         self,

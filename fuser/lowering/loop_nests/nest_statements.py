@@ -26,7 +26,7 @@ from fuser.ir.ops.enums import LoadStoreOpType
 from fuser.ir.ops.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.combiners.exp_sum import FoldBuffer, exp_sum_combine, exp_sum_element
 from fuser.lowering.combiners.shifted_sums import shifted_add
-from fuser.lowering.combiners.welford import welford_add, welford_combine, welford_combine_common_count
+from fuser.lowering.combiners.welford import welford_combine, welford_combine_common_count
 from fuser.lowering.loop_nests.displaced_reads import result_index
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_state import Accumulator, Nest
@@ -122,7 +122,8 @@ class NestStatements(NestVectors):
             return self._add_exponential(leader, expr, indexer, offset)
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
-        if step is not None and step.shift is not None and expr.partial is None:
+        if expr.partial is None:
+            assert step is not None
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
             kept: list[Stmt] = []
@@ -132,8 +133,6 @@ class NestStatements(NestVectors):
                     accumulator.fold_buffer.values, self._offset(indexer, accumulator.fold_buffer.axes, expr.input)
                 )
             return [*kept, *shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)]
-        if expr.partial is None:
-            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
         if step is None:
             return welford_combine(accumulator.buffers, offset, other, name)

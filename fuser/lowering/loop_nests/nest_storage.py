@@ -261,15 +261,13 @@ class NestStorage(NestWelford):
             if not self.grid_broadcast[leader]:
                 accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
                 self._flags.add(leader)
-        combine = (
-            "welford"
-            if isinstance(expr, Welford)
-            else "exp_sum"
-            if isinstance(expr, ExpSum)
-            else REDUCTIONS[expr.op].combine
-            if isinstance(expr, Reduction)
-            else ""
-        )
+        match expr:
+            case Reduction():
+                combine = REDUCTIONS[expr.op].combine
+            case Welford():
+                combine = "welford"
+            case _:
+                combine = "exp_sum"
         partials, identities = accumulator.buffers, self._identities(expr)
         if accumulator.step is not None:
             count = accumulator.step.count

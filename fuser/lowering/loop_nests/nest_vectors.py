@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.facts import Aligned
 from fuser.ir.fusion.dim_pairs import displaced_dims
 from fuser.ir.fusion.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
 from fuser.ir.fusion.iteration_graph import Group
@@ -229,12 +228,6 @@ class NestVectors(NestStorage):
         if not buffer.is_global or self._has_aligned_base(argument, nbytes):
             return ""
         return f"the base address of {argument.name} is not known to be aligned to {nbytes} bytes"
-
-    def _has_aligned_base(self, argument: Tensor, nbytes: int) -> bool:
-        """Whether a tensor is known to begin at a multiple of so many bytes. What the launch allocates does."""
-        return argument.name not in self.builder.input_names or any(
-            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
-        )
 
     def _partial_vectors(
         self,

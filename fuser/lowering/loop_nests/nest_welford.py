@@ -46,20 +46,18 @@ class NestWelford(NestValues):
         return next(serial, len(axes))
 
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
-        """A count for all elements of a thread, where every step of the reduced loops visits each of them once; else, of real
+        """A count for all elements of a thread, where every step of the reduced loops visits each of them once; else, of
         values that are added one by one, a count for each element."""
+        expr, mean = self.exprs[leader], buffers[0]
         is_together = self._has_common_count(leader, depth)
-        if not is_together and not self._has_element_counts(leader, depth):
+        if not isinstance(expr, Welford) or (expr.partial is not None and not is_together):
             return None
         # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
         count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
-        mean, real = buffers[0], buffers[1].dtype
-        expr = self.exprs[leader]
-        assert isinstance(expr, Welford)
         return WelfordStep(
             Buffer(f"{leader}_seen", count, MemoryType.local, ONE if is_together else mean.size),
-            temporary(f"{leader}_fraction", real),
-            temporary(f"{leader}_weight", real),
+            temporary(f"{leader}_fraction", mean.dtype),
+            temporary(f"{leader}_weight", mean.dtype),
             Buffer(f"{leader}_shift", mean.dtype, MemoryType.local, mean.size) if expr.partial is None else None,
             self._values_in_registers(leader, depth) if expr.partial is None else 0,
         )
@@ -83,7 +81,6 @@ class NestWelford(NestValues):
         return (
             isinstance(expr, Welford)
             and expr.partial is None
-            and (self._has_common_count(leader, depth) or self._has_element_counts(leader, depth))
             and self._values_in_registers(leader, depth) > 0
             and not self._is_readable_after(expr.input, depth)
         )
@@ -158,7 +155,7 @@ class NestWelford(NestValues):
 
     def _has_common_count(self, leader: str, depth: int) -> bool:
         expr = self.exprs[leader]
-        if not isinstance(expr, Welford) or expr.mean.dtype.is_complex:
+        if not isinstance(expr, Welford):
             return False
         serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
         if serial != sorted(serial, reverse=True):
@@ -180,15 +177,6 @@ class NestWelford(NestValues):
             and inside == self.sharing.positions[source]
             and self._has_common_count(source, inside)
         )
-
-    def _has_element_counts(self, leader: str, depth: int) -> bool:
-        """Whether differences of values from the first of their element are added up, though a loop over elements runs around
-        one over values: rows that a thread works on together, by vectors."""
-        expr = self.exprs[leader]
-        if not isinstance(expr, Welford) or expr.partial is not None or expr.mean.dtype.is_complex:
-            return False
-        users = self.builder.uses(expr.mean.name)
-        return not any(isinstance(e, Welford) and e.partial is not None and e.input is expr.mean for e in users)
 
     def _has_partial_lanes(self, leader: str, depth: int) -> bool:
         """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""

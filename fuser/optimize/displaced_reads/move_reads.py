@@ -14,7 +14,6 @@ from fuser.ir.fusion.fusion import (
     Squeeze,
     Tensor,
     map_expr,
-    next_number,
 )
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.integers.integers import ONE
@@ -39,10 +38,7 @@ class MoveReads:
         self.fusion = fusion
         self.moved = moved
         self.at_inputs = at_inputs
-        self.builder = FusionBuilder(is_concrete=True)
-        self.builder.inputs = list(fusion.inputs)
-        self.builder.extent_scalars = dict(fusion.extent_scalars)
-        self.builder.next_number = next_number(fusion)
+        self.builder = FusionBuilder.of_concrete(fusion)
         # Extents and other scalars, which fusions of known sizes have none of, give no room.
         limit = len(fusion.exprs) + (_GROWTH - 1) * len(fusion.tensor_exprs) + _ROOM
         self.framed = FramedTensors(self.builder, rows_read_elsewhere(fusion), limit)

@@ -1,4 +1,4 @@
-"""Welford's update and joins: of complex values, whose squares are real, and of partials that pieces of a row have."""
+"""Statistics: of complex values, whose squares are real, and of partials that pieces of a row have."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.ir.fusion.fusion_builder import FusionBuilder
+from fuser.ir.schedule.schedule import ScheduleBuilder
+from tests.fusions.kernel_corpus import BX, GX, SERIAL, schedule_axes
+from tests.judging.harness import check, integers
 from tests.lowering.combiners.variances import exact, typical_error, variance_of
 
 
@@ -33,3 +37,24 @@ def test_error_grows_with_the_mean_and_not_with_its_square(count: int) -> None:
     else:
         right = exact(x, 1)
         assert typical_error(found, right) <= float(np.max(1e3 / np.sqrt(right)))
+
+
+@pytest.mark.parametrize("count", [1, 5, 13, 16, 100])
+@pytest.mark.parametrize("threads", [1, 8])
+def test_a_thread_joins_partials_that_saw_differently_many_values(count: int, threads: int) -> None:
+    """Every fourth value of a row belongs to one partial: a count for each."""
+    b = FusionBuilder()
+    x = b.input_tensor(DataType.Float, [-1, -1])
+    results = b.welford(x, [1])
+    for t in results:
+        b.add_output(t)
+    s = ScheduleBuilder(b.freeze())
+    name = results[0].name
+    s.split(name, 1, 4)
+    s.split(name, 1, threads)
+    (first, *_) = s.rfactor(name, [1])
+    schedule_axes(s, str(first), (GX, SERIAL, BX, SERIAL))
+    schedule_axes(s, name, (GX, BX, SERIAL))
+    s.inline_most()
+    kernel = check(s, [integers((3, count), low=1000, high=1008)], tolerance=1e-5)
+    assert f"{first}_seen" in str(kernel)
