@@ -14,8 +14,8 @@ from fuser.schedule.analysis.inner_tile import SizedSegment
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.estimate import tie_threshold
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
-from fuser.schedule.cost.pointwise_mappings import best_pointwise, pointwise_reasons, ranked_pointwise
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, Timed, best_mapping
+from fuser.schedule.cost.pointwise_mappings import POINTWISE
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
@@ -44,15 +44,21 @@ class PointwiseHeuristic(PointwiseSpace):
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
         # The first of those that take least time: vectors, though misaligned.
-        timed = [(*best_pointwise(plan.work, self.device), plan) for plan in self.plans()]
+        timed = [(*self._best_mapping(plan), plan) for plan in self.plans()]
         limit = tie_threshold(min(time for time, *_ in timed), self.device)
         _, mapping, plan = next(found for found in timed if found[0] <= limit)
         return self.params_of(order, plan, mapping)
 
+    def _best_mapping(self, plan: PointwisePlan) -> Timed[PointwiseMapping]:
+        """The fastest of a plan, about, which has one at least."""
+        best = best_mapping(POINTWISE, plan.work, self.device)
+        assert best is not None
+        return best
+
     def ranked_params(self, order: tuple[int, ...]) -> Iterator[PointwiseParams]:
         """What should take least time, of each plan."""
         for plan in self.plans():
-            for _, m in ranked_pointwise(plan.work, self.device)[:MAX_EXPLAINED]:
+            for _, m in POINTWISE.ranked(plan.work, self.device)[:MAX_EXPLAINED]:
                 yield self.params_of(order, plan, m)
 
     def plans(self) -> list[PointwisePlan]:
@@ -104,7 +110,7 @@ class PointwiseHeuristic(PointwiseSpace):
             return None
         widths = dict(found.widths)
         plan = PointwisePlan(self.work((found.vector,), widths), {found.vector: widths}, {})
-        params = self.params_of(order, plan, best_pointwise(plan.work, self.device)[1])
+        params = self.params_of(order, plan, self._best_mapping(plan)[1])
         return replace(
             params,
             extent_ranges=(*params.extent_ranges, *cells.extent_ranges),
@@ -136,7 +142,7 @@ class PointwiseHeuristic(PointwiseSpace):
             access=plan.access,
             extent_ranges=() if plan.row is None else ((*plan.row, m.vector, GRID_LIMIT),),
             extent_multiples=plan.divisors.get(m.vector, ()),
-            reasons=Reasons(lambda: pointwise_reasons(as_told(plan.work), self.device)),
+            reasons=Reasons(lambda: POINTWISE.reasons(as_told(plan.work), self.device)),
         )
 
     def _is_flat(self, m: PointwiseMapping, *, has_columns: bool) -> bool:
