@@ -12,12 +12,12 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
+from fuser.schedule.analysis.alignment import choose_vector
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
 from fuser.schedule.analysis.inner_outer import InnerOuter, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
-    choose_vector,
     dim_groups,
     dim_order,
 )

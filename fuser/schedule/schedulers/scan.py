@@ -24,11 +24,10 @@ from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, choose_vector
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
-    choose_vector,
     concrete_dims,
     dim_groups,
     refusal_of_space,
