@@ -23,6 +23,7 @@ from fuser.schedule.analysis.reference import (
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
+from fuser.schedule.cost.rounding import round_up
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 
@@ -170,7 +171,7 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
     widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
     space = InnerOuterSpace(
         dims.length,
-        round_up_rows(dims.kept),
+        round_up(dims.kept, OF_ROWS),
         vector,
         tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
         loaded=sum(read_sizes),
@@ -191,9 +192,3 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         is_double=is_double,
     )
     return SizedInnerOuter(inner_outer, dims, vectorized, tuple(t.name for t in read), space)
-
-
-def round_up_rows(rows: int) -> int:
-    """To the next number of `OF_ROWS` binary digits."""
-    step = 1 << (rows >> OF_ROWS).bit_length()
-    return -(-rows // step) * step

@@ -30,7 +30,7 @@ from fuser.schedule.cost.pointwise_work import (
     loop_counts,
     needs_linear_grid,
 )
-from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
+from fuser.schedule.cost.rounding import ceil_div, power_of_two
 
 COPY_BLOCK = 256
 """Threads of a block of a plain copy."""

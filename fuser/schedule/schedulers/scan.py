@@ -36,7 +36,7 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.mapping_search import fastest_of
-from fuser.schedule.cost.reduction_space import round_to_significant_bits
+from fuser.schedule.cost.rounding import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
 from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons

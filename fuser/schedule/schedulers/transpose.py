@@ -24,7 +24,7 @@ from fuser.schedule.analysis.layout import Argument, arguments_of, merge_contigu
 from fuser.schedule.analysis.reference import dim_groups
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
+from fuser.schedule.cost.rounding import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
     TRANSPOSES,
     TransposeMapping,
