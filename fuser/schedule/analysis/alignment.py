@@ -151,8 +151,8 @@ def _whole_vectors(segment: Fusion, row: Sequence[Group], inputs: SegmentInputs,
         for a in arguments_of(segment, inputs)
         if a.name in (*read, *written)
         and _is_contiguous(a, row, sizes)
-        and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-        and not any(s % vector for g, s in a.strides.items() if g not in row)
+        and _begins_aligned(a, vector)
+        and _has_aligned_rows(a, row, vector)
     )
     return found if read and all(name in found for name in read) else ()
 
@@ -199,7 +199,7 @@ def choose_peel_reference(
     if 0 in sizes.values():
         return None
     written = [a for a in arguments if a.name in outputs]
-    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS_BYTES for a in written):
+    if any(not _begins_aligned(a, vector) and a.alignment % ACCESS_BYTES for a in written):
         return None
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
@@ -211,10 +211,8 @@ def choose_peel_reference(
 def _input_peel_reference(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
     """Where vectors begin in a row without stores: at aligned addresses of the input with most bytes."""
     largest = max(read, key=lambda a: a.nbytes)
-    begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
-    if begins_aligned and not any(s % vector for g, s in largest.strides.items() if g not in row):
-        return Unaligned()
-    return Peeled(largest.name)
+    is_aligned = _begins_aligned(largest, vector) and _has_aligned_rows(largest, row, vector)
+    return Unaligned() if is_aligned else Peeled(largest.name)
 
 
 def in_phase_inputs(
@@ -227,13 +225,8 @@ def in_phase_inputs(
     """
     followed = next((a for a in arguments if isinstance(to, Peeled) and a.name == to.at), None)
     if followed is None:
-        return tuple(
-            a.name
-            for a in arguments
-            if a.name in along
-            and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-            and not any(s % vector for g, s in a.strides.items() if g not in row)
-        )
+        aligned = (a for a in arguments if _begins_aligned(a, vector) and _has_aligned_rows(a, row, vector))
+        return tuple(a.name for a in aligned if a.name in along)
 
     def strides_between_rows(a: Argument) -> dict[Group, int]:
         return {g: s for g, s in a.strides.items() if g not in row}
@@ -248,11 +241,21 @@ def in_phase_inputs(
                 _is_dense(a)
                 and _is_dense(followed)
                 and strides_between_rows(a) == strides_between_rows(followed)
-                and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-                and followed.alignment % (vector * followed.tensor.dtype.itemsize) == 0
+                and _begins_aligned(a, vector)
+                and _begins_aligned(followed, vector)
             )
         )
     )
+
+
+def _begins_aligned(a: Argument, vector: int) -> bool:
+    """Whether its address is a multiple of a vector."""
+    return a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+
+
+def _has_aligned_rows(a: Argument, row: Sequence[Group], vector: int) -> bool:
+    """Whether all rows lie a multiple of a vector behind the first one."""
+    return not any(s % vector for g, s in a.strides.items() if g not in row)
 
 
 def _is_dense(argument: Argument) -> bool:

@@ -20,6 +20,11 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
     return [graph.group(d) for d in tensor.logical]
 
 
+def solid_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
+    """Those of them with several elements; a broadcast dim has those of the dim that resolves it."""
+    return frozenset(g for g in dim_groups(graph, tensor) if not g.is_broadcast)
+
+
 def refusal_of_space(
     segment: Fusion,
     reference: Tensor,

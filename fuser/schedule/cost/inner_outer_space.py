@@ -156,15 +156,15 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         return Refused("there is no element")
     # What has part of a row is read where it is used.
     whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= graph.concrete_groups(t.visible)]
-    read = [t for t in whole if inner_outer.has_reduced_and_kept_dims(graph, t)]
-    written = [t for t in segment.output_tensors if inner_outer.has_reduced_and_kept_dims(graph, t)]
+    read = [t for t in whole if dims.has_reduced_and_kept_dims(t.visible)]
+    written = [t for t in segment.output_tensors if dims.has_reduced_and_kept_dims(t.visible)]
     if not read:
         return Refused("no input has whole rows")
     read_sizes = tuple(t.dtype.itemsize for t in read)
     weight_sizes = tuple(t.dtype.itemsize for t in whole if t not in read)
     widest = max(t.dtype.itemsize for t in (*read, *written))
     vector, vectorized = choose_vector(segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
-    sums = {t.name for t in segment.output_tensors if not inner_outer.has_reduced_and_kept_dims(graph, t)}
+    sums = {t.name for t in segment.output_tensors if t not in written}
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
     vectorized = tuple(n for n in vectorized if n not in sums)

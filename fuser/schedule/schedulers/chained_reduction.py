@@ -25,7 +25,7 @@ from fuser.ir.fusion.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.ops.enums import SchedulerType
@@ -33,7 +33,7 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
+from fuser.schedule.analysis.reference import input_dims, refusal_of_space, solid_groups
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
@@ -85,17 +85,17 @@ class ChainedReductionScheduler(Scheduler):
         if isinstance(answer, Refused):
             return answer
         reference = reference_reduction(segment)
-        kept = frozenset(
-            g for g in dim_groups(graph, reference) if not g.is_broadcast and g not in reduced_groups(graph, reference)
-        )
+        kept = solid_groups(graph, reference) - reduced_groups(graph, reference)
         for e in chained:
             result = tensor_outputs(e)[0]
-            if _concrete(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
+            if solid_groups(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
                 return Refused(f"{result.name} is not reduced over all the rows of {reference.name}")
         for t in _chained_tensors(segment, chained):
             if any(not graph.group(d).is_broadcast for d in t.visible):
                 return Refused(f"{t.name} has rows or columns and needs a result of all rows")
-        apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
+        apart = next(
+            (t for t in _read_after_chained(segment, chained) if kept.isdisjoint(solid_groups(graph, t))), None
+        )
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
         refused = refusal_of_space(segment, reference)
@@ -261,8 +261,3 @@ def _read_after_chained(segment: Fusion, chained: Collection[Expr]) -> Iterator[
         is_shared = any(not operands.isdisjoint(tensor_inputs(x)) for x in segment.tensor_exprs if x not in below)
         if is_shared and any(not found.isdisjoint(tensor_inputs(x)) for x in behind):
             yield tensor_outputs(e)[0]
-
-
-def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
-    """Groups of the dims of a reduction result with several elements, reduced ones included."""
-    return frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast)

@@ -29,8 +29,8 @@ from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
     concrete_dims,
-    dim_groups,
     refusal_of_space,
+    solid_groups,
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
@@ -116,8 +116,7 @@ class ScanScheduler(Scheduler):
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
-        groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        return refusal_of_space(segment, reference.output, groups) or Accepted()
+        return refusal_of_space(segment, reference.output, solid_groups(graph, reference.output)) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         dims, ways = _sized_scan(segment, inputs, device)

@@ -52,8 +52,8 @@ def test_sums_are_counted_and_no_vectors_asked_of_them() -> None:
     found = found_of(softmax_and_sums, 32, 512, DataType.Float)
     assert not isinstance(found, Refused)
     assert found.space.sums == len(found.inner_outer.column) == 2
-    dims, inner_outer = found.rows, found.inner_outer
-    sums = {t.name for t in dims.segment.output_tensors if not inner_outer.has_reduced_and_kept_dims(dims.graph, t)}
+    dims = found.rows
+    sums = {t.name for t in dims.segment.output_tensors if not dims.has_reduced_and_kept_dims(t.visible)}
     assert sums.isdisjoint(found.vectorized)
 
 
