@@ -24,6 +24,7 @@ from fuser.schedule.analysis.reference import (
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
 from fuser.schedule.cost.rounding import round_up
+from fuser.schedule.params import ExtentRange
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 
@@ -124,9 +125,7 @@ class SizedInnerOuter:
     read: tuple[str, ...]
     space: InnerOuterSpace
 
-    def bounds(
-        self, capacity: int, rows: int = 0, *, least: int = 1
-    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    def bounds(self, capacity: int, rows: int = 0, *, least: int = 1) -> tuple[ExtentRange, ...] | Refused:
         """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
         `rows`: see `row_extent_ranges`."""
         found = row_extent_ranges(self.rows, capacity, least)

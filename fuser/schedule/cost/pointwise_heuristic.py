@@ -18,7 +18,7 @@ from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, Timed, best_mappin
 from fuser.schedule.cost.pointwise_mappings import POINTWISE
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
-from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
+from fuser.schedule.params import Access, Aligned, ExtentMultiple, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.reasons import Reasons
 
 
@@ -33,7 +33,7 @@ class PointwisePlan:
 
     work: PointwiseProblem
     widths: Mapping[int, Mapping[str, int]]
-    divisors: Mapping[int, tuple[tuple[str, int, int], ...]]
+    divisors: Mapping[int, tuple[ExtentMultiple, ...]]
     access: Access = Aligned()
     row: tuple[str, int] | None = None
 
@@ -85,7 +85,7 @@ class PointwiseHeuristic(PointwiseSpace):
         run, vector = self.parts[-1], self.most_elements
         widest: Mapping[str, int] = {}
         found: dict[int, Mapping[str, int]] = {}
-        divisors: dict[int, tuple[tuple[str, int, int], ...]] = {}
+        divisors: dict[int, tuple[ExtentMultiple, ...]] = {}
         while vector:
             widths, asked = self.widths.along_with_requirements(run, vector)
             widest = widest or widths

@@ -37,6 +37,7 @@ from fuser.schedule.analysis.reference import input_dims, refusal_of_space, soli
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
+    ExtentRange,
     InnerPersistentParams,
     OuterPersistentParams,
     Params,
@@ -159,7 +160,7 @@ def _chained_to(
     blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
     trips = -(-found // max(blocks, 1))
     reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} iterations"
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    bounds: tuple[ExtentRange, ...] = ()
     most = next((n for n in FEW_BLOCKS if found <= n), 0)
     if blocks == 0 and most:
         bounds = _row_count_ranges(segment, space.sizes.keys() - space.reduced, most * rows_per_block)
@@ -198,7 +199,7 @@ def _row_reduction_params(
     return loops if isinstance(found, Refused) else _with_persistent_columns(found, device)
 
 
-def _row_count_ranges(segment: Fusion, kept: Collection[Group], most: int) -> tuple[tuple[str, int, int, int], ...]:
+def _row_count_ranges(segment: Fusion, kept: Collection[Group], most: int) -> tuple[ExtentRange, ...]:
     """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
     extents are unknown."""
     unknown = [g for g in kept if not g.extent.is_const]

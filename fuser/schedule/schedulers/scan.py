@@ -38,7 +38,7 @@ from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.mapping_search import fastest_of
 from fuser.schedule.cost.rounding import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
-from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
+from fuser.schedule.params import ExtentRange, Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
@@ -221,7 +221,7 @@ def _has_both_sides(dims: ReducedSpace) -> bool:
 
 def _params(dims: ReducedSpace, way: _Way, m: ScanMapping, reasons: Sequence[str]) -> ScanParams:
     work, accesses = way
-    bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
+    bounds: tuple[ExtentRange, ...] | Refused = ()
     capacity = m.along * m.batch * m.sharing * m.vector - (work.length - dims.length)
     if work.inner and 1 < dims.length <= capacity:
         bounds = row_extent_ranges(dims, capacity)
