@@ -115,16 +115,16 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
     repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
-        space,
-        along,
-        reads,
-        is_single,
-        accesses,
-        pitch,
-        cut,
-        loaded,
-        loaded - repeated + written + beside // 4,
-        repeated,
+        space=space,
+        along=along,
+        reads=reads,
+        is_single=is_single,
+        accesses=accesses,
+        element_stride=pitch,
+        missing_elements=cut,
+        loaded=loaded,
+        moved=loaded - repeated + written + beside // 4,
+        repeated=repeated,
     )
 
 

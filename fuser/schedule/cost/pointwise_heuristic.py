@@ -130,14 +130,14 @@ class PointwiseHeuristic(PointwiseSpace):
         merged = tuple(tuple(len(self.parts[p]) for p in loop) for loop in m.loops)
         wide = 0 if len(m.loops) > 1 and m.threads_x >= columns else m.threads_x
         return PointwiseParams(
-            tuple(next(looped) if d in nested else d for d in order),
-            merged if plan.row is None else ((sum(map(len, self.parts)),),),
-            m.vector,
-            tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
-            (wide, m.threads_y),
-            m.unroll,
-            max(1, m.unroll_loop),
-            m.sequential,
+            order=tuple(next(looped) if d in nested else d for d in order),
+            merged_dims=merged if plan.row is None else ((sum(map(len, self.parts)),),),
+            vector=m.vector,
+            vector_widths=tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
+            block_shape=(wide, m.threads_y),
+            unroll=m.unroll,
+            unroll_loop=max(1, m.unroll_loop),
+            sequential=m.sequential,
             grid_axes=1 if self._is_flat(m, has_columns=wide > 0) else 3,
             access=plan.access,
             extent_ranges=() if plan.row is None else ((*plan.row, m.vector, GRID_LIMIT),),

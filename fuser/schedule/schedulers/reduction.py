@@ -89,7 +89,7 @@ class ReductionScheduler(Scheduler):
         found = find_reduction(segment, inputs, device)
         yield _proposed(found, device)
         for _, m in REDUCTIONS.ranked(found.space, device)[1:]:
-            yield _params(found, m, device, ())
+            yield _params(found, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ReductionParams)
@@ -99,23 +99,23 @@ class ReductionScheduler(Scheduler):
 def _proposed(found: SizedReduction, device: DeviceInfo) -> ReductionParams:
     best = best_mapping(REDUCTIONS, found.space, device)
     assert best is not None
-    return _params(found, best[1], device, Reasons(lambda: REDUCTIONS.reasons(as_told(found.space), device)))
+    return _params(found, best[1], Reasons(lambda: REDUCTIONS.reasons(as_told(found.space), device)))
 
 
-def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:
+def _params(found: SizedReduction, m: ReductionMapping, reasons: Sequence[str]) -> ReductionParams:
     return ReductionParams(
-        found.order,
-        found.space.inner,
-        m.along,
-        m.across,
-        found.accesses.vector,
-        found.accesses.vectorized,
-        m.sharing,
-        1 if m.unroll_outer else m.unroll,
-        m.outer,
-        m.unroll if m.unroll_outer else 1,
-        found.run_dims,
-        m.grid_along,
+        order=found.order,
+        inner=found.space.inner,
+        block_reduce=m.along,
+        block_iterate=m.across,
+        vector=found.accesses.vector,
+        vectorized=found.accesses.vectorized,
+        grid_reduce=m.sharing,
+        unroll=1 if m.unroll_outer else m.unroll,
+        block_outer=m.outer,
+        unroll_outer=m.unroll if m.unroll_outer else 1,
+        run_dims=found.run_dims,
+        grid_along=m.grid_along,
         access=found.accesses.access,
         cluster=m.cluster,
         reasons=reasons,

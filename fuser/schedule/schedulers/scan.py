@@ -226,13 +226,13 @@ def _params(dims: ReducedSpace, way: _Way, m: ScanMapping, reasons: Sequence[str
     if work.inner and 1 < dims.length <= capacity:
         bounds = row_extent_ranges(dims, capacity)
     return ScanParams(
-        dims.order,
-        work.inner,
-        m.along,
-        m.across,
-        m.batch,
-        m.vector,
-        accesses.vectorized if m.vector > 1 else (),
+        order=dims.order,
+        inner=work.inner,
+        block_scan=m.along,
+        block_iterate=m.across,
+        batch=m.batch,
+        vector=m.vector,
+        vectorized=accesses.vectorized if m.vector > 1 else (),
         access=accesses.access,
         cluster=m.sharing,
         prefetch=m.prefetch,
