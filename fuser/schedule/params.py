@@ -18,6 +18,11 @@ from dataclasses import field
 
 from fuser.records import record
 
+ExtentRange = tuple[str, int, int, int]
+"""(input, dim, low, high): an extent for which a schedule is right."""
+ExtentMultiple = tuple[str, int, int]
+"""(input, dim, divisor): an extent that must be a multiple."""
+
 
 @record
 class Aligned:
@@ -85,8 +90,8 @@ class PointwiseParams:
     sequential: bool = False
     grid_axes: int = 3
     access: Access = Aligned()
-    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
-    extent_multiples: tuple[tuple[str, int, int], ...] = ()
+    extent_ranges: tuple[ExtentRange, ...] = ()
+    extent_multiples: tuple[ExtentMultiple, ...] = ()
     tile_dims: int = 0
     tile_contiguous: tuple[str, ...] = ()
     tile_vector_dims: tuple[tuple[str, int], ...] = ()
@@ -200,7 +205,7 @@ class InnerPersistentParams:
     batch: int
     vector: int
     vectorized: tuple[str, ...]
-    extent_ranges: tuple[tuple[str, int, int, int], ...]
+    extent_ranges: tuple[ExtentRange, ...]
     cluster: int = 1
     inputs_only: bool = False
     in_shared: tuple[str, ...] = ()
@@ -226,7 +231,7 @@ class OuterPersistentParams:
 
     reduction: ReductionParams
     kept_iterations: int = 0
-    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
+    extent_ranges: tuple[ExtentRange, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -241,7 +246,7 @@ class ChainedParams:
 
     rows: ReductionParams | InnerPersistentParams | OuterPersistentParams
     blocks: int
-    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
+    extent_ranges: tuple[ExtentRange, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -276,7 +281,7 @@ class ScanParams:
     access: Access = Aligned()
     cluster: int = 1
     prefetch: bool = False
-    extent_ranges: tuple[tuple[str, int, int, int], ...] = ()
+    extent_ranges: tuple[ExtentRange, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
 
@@ -333,7 +338,7 @@ class InnerOuterParams:
     rows_per_block: int
     rows: int
     prefetch: int
-    extent_ranges: tuple[tuple[str, int, int, int], ...]
+    extent_ranges: tuple[ExtentRange, ...]
     in_shared: tuple[str, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 

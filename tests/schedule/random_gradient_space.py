@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.inner_outer_space import InnerOuterSpace, round_up_rows
+from fuser.schedule.cost.inner_outer_space import OF_ROWS, InnerOuterSpace
+from fuser.schedule.cost.rounding import round_up
 
 
 def random_gradient_space(
@@ -24,7 +25,7 @@ def random_gradient_space(
     is_double = itemsize == 8
     return InnerOuterSpace(
         length=length,
-        rows=round_up_rows(rows or rng.choice((rng.randint(1, 20), rng.randint(1, 1000), rng.randint(1, 100_000)))),
+        rows=round_up(rows or rng.choice((rng.randint(1, 20), rng.randint(1, 1000), rng.randint(1, 100_000))), OF_ROWS),
         vector=vector,
         copied=tuple(v for v in (8, 4, 2, 1) if v <= vector and itemsize * v in (4, 8, 16)),
         loaded=inputs * itemsize,

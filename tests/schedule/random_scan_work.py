@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fuser.schedule.cost.reduction_space import round_up_length
+from fuser.schedule.cost.rounding import round_up_length
 from fuser.schedule.cost.scan_mappings import ScanSpace
 
 

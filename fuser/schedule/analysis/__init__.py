@@ -32,7 +32,7 @@ How the vector width of a load is chosen
             inner tiles, thread_reduction     `tile_accesses` in tile_accesses.py
             reductions, rows, scans of rows   `choose_accesses` in alignment.py: `choose_vector`, and for rows whose first
                                               addresses are not aligned, peeled or unaligned accesses
-            inner_outer, scans of columns     `choose_vector` in reference.py
+            inner_outer, scans of columns     `choose_vector` in alignment.py: the most that `AccessWidths` allows an input
         A displaced read (slice, pad, concatenation) also needs a window whose ends are multiples: `read_width` in
         input_reads.py.
     3.  The cost model may choose fewer elements (schedule/cost/). The result is in the params: `vector`,

@@ -18,9 +18,8 @@ from fuser.ir.fusion.fusion import Fusion, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.integers.integers import ONE
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, tested_dims
-from fuser.schedule.analysis.layout import Argument, arguments_of
-from fuser.schedule.analysis.reference import choose_vector, fastest_dim
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, tested_dims
+from fuser.schedule.analysis.layout import AccessWidths, Argument, arguments_of
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
@@ -97,10 +96,10 @@ def choose_accesses(
     length = math.prod(inputs.evaluate(g.extent) for g in row)
     if most is Aligned or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
-    along = _reads_along(segment, fastest, inputs, limit)
+    read, written = _arguments_along(segment, fastest, inputs)
+    along, outputs = _names_of(read, limit), _names_of(written, limit)
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
         return RowAccesses(vector, vectorized)
-    outputs = _outputs_along(segment, fastest, inputs, limit)
     arguments = arguments_of(segment, inputs)
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(_is_contiguous(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
@@ -114,6 +113,21 @@ def choose_accesses(
     if to is None or (isinstance(to, Peeled) and most is not Peeled):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), to, in_phase_inputs(arguments, along, to, row, limit))
+
+
+def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int) -> tuple[int, tuple[str, ...]]:
+    """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
+
+    The width is the best that some input allows, or where none lies along that dim, what its constant extent allows.
+    """
+    arguments = arguments_of(segment, inputs)
+    sizes = {g: inputs.evaluate(g.extent) for g in (fastest, *(g for a in arguments for g in a.strides))}
+    widths = AccessWidths(segment, inputs, arguments, sizes).along([fastest], limit)
+    read, written = _arguments_along(segment, fastest, inputs)
+    # Facts are about inputs: of an extent that none of them has only a constant is known.
+    known = math.gcd(limit, fastest.extent.value) if fastest.extent.is_const else 1
+    vector = max((widths[a.name] for a in read), default=known)
+    return vector, tuple(a.name for a in (*read, *written) if widths[a.name] >= vector > 1)
 
 
 def _reads_interleaved(segment: Fusion, fastest: Group, inputs: SegmentInputs) -> bool:
@@ -131,44 +145,39 @@ def _whole_vectors(segment: Fusion, row: Sequence[Group], inputs: SegmentInputs,
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(g.extent.is_const for g in row) or math.prod(sizes.values()) % vector:
         return ()
-    read = _reads_along(segment, row[-1], inputs, vector)
-    names = (*read, *_outputs_along(segment, row[-1], inputs, vector))
+    read, written = (_names_of(found, vector) for found in _arguments_along(segment, row[-1], inputs))
     found = tuple(
         a.name
         for a in arguments_of(segment, inputs)
-        if a.name in names
+        if a.name in (*read, *written)
         and _is_contiguous(a, row, sizes)
-        and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-        and not any(s % vector for g, s in a.strides.items() if g not in row)
+        and _begins_aligned(a, vector)
+        and _has_aligned_rows(a, row, vector)
     )
     return found if read and all(name in found for name in read) else ()
 
 
-def _reads_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int) -> tuple[str, ...]:
-    """Inputs, read at the loops' own indices, whose neighbours along `fastest` are neighbours in memory."""
-    graph = segment.resolved_dims
-    names: list[str] = []
-    for read in input_reads(segment):
-        dim = fastest_dim(inputs.tensors[read.tensor.name])
-        followed = None if dim is None else read.dims[dim]
-        fits = vector * read.tensor.dtype.itemsize <= ACCESS_BYTES
-        if read.name == read.tensor.name and followed is not None and graph.group(followed) is fastest and fits:
-            names.append(read.name)
-    return tuple(names)
+def _arguments_along(
+    segment: Fusion, fastest: Group, inputs: SegmentInputs
+) -> tuple[Sequence[Argument], Sequence[Argument]]:
+    """Reads of inputs, and outputs, whose neighbours along a dim are neighbours in memory: as declared, where that is where an
+    output is stored."""
+    in_place = {o.tensor for o in segment.outputs if o.alias_of is not None}
+    read: list[Argument] = []
+    written: list[Argument] = []
+    for a in arguments_of(segment, inputs):
+        # Strides of a tensor without elements are any numbers.
+        if a.stride(fastest) == 1 and a.described.numel > 0:
+            if a.tensor in segment.input_tensors:
+                read.append(a)
+            elif a.tensor in in_place or a.dims[fastest] == memory_order(a.tensor.stride_order)[-1]:
+                written.append(a)
+    return read, written
 
 
-def _outputs_along(segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int) -> tuple[str, ...]:
-    graph = segment.resolved_dims
-    names: list[str] = []
-    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
-    for t in segment.output_tensors:
-        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS_BYTES:
-            continue
-        source = aliases.get(t.name)
-        dim = memory_order(t.stride_order)[-1] if source is None else fastest_dim(inputs.tensors[source.name])
-        if dim is not None and not t.visible[dim].is_broadcast and graph.group(t.visible[dim]) is fastest:
-            names.append(t.name)
-    return tuple(names)
+def _names_of(arguments: Sequence[Argument], vector: int) -> tuple[str, ...]:
+    """Those that are read or stored at the loops' own indices, of which an access holds a vector."""
+    return tuple(a.name for a in arguments if a.displaced is None and vector * a.tensor.dtype.itemsize <= ACCESS_BYTES)
 
 
 def _is_interrupted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
@@ -190,7 +199,7 @@ def choose_peel_reference(
     if 0 in sizes.values():
         return None
     written = [a for a in arguments if a.name in outputs]
-    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS_BYTES for a in written):
+    if any(not _begins_aligned(a, vector) and a.alignment % ACCESS_BYTES for a in written):
         return None
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
@@ -202,10 +211,8 @@ def choose_peel_reference(
 def _input_peel_reference(read: Sequence[Argument], row: Sequence[Group], vector: int) -> Unaligned | Peeled:
     """Where vectors begin in a row without stores: at aligned addresses of the input with most bytes."""
     largest = max(read, key=lambda a: a.nbytes)
-    begins_aligned = largest.alignment % (vector * largest.tensor.dtype.itemsize) == 0
-    if begins_aligned and not any(s % vector for g, s in largest.strides.items() if g not in row):
-        return Unaligned()
-    return Peeled(largest.name)
+    is_aligned = _begins_aligned(largest, vector) and _has_aligned_rows(largest, row, vector)
+    return Unaligned() if is_aligned else Peeled(largest.name)
 
 
 def in_phase_inputs(
@@ -218,13 +225,8 @@ def in_phase_inputs(
     """
     followed = next((a for a in arguments if isinstance(to, Peeled) and a.name == to.at), None)
     if followed is None:
-        return tuple(
-            a.name
-            for a in arguments
-            if a.name in along
-            and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-            and not any(s % vector for g, s in a.strides.items() if g not in row)
-        )
+        aligned = (a for a in arguments if _begins_aligned(a, vector) and _has_aligned_rows(a, row, vector))
+        return tuple(a.name for a in aligned if a.name in along)
 
     def strides_between_rows(a: Argument) -> dict[Group, int]:
         return {g: s for g, s in a.strides.items() if g not in row}
@@ -239,11 +241,21 @@ def in_phase_inputs(
                 _is_dense(a)
                 and _is_dense(followed)
                 and strides_between_rows(a) == strides_between_rows(followed)
-                and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
-                and followed.alignment % (vector * followed.tensor.dtype.itemsize) == 0
+                and _begins_aligned(a, vector)
+                and _begins_aligned(followed, vector)
             )
         )
     )
+
+
+def _begins_aligned(a: Argument, vector: int) -> bool:
+    """Whether its address is a multiple of a vector."""
+    return a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+
+
+def _has_aligned_rows(a: Argument, row: Sequence[Group], vector: int) -> bool:
+    """Whether all rows lie a multiple of a vector behind the first one."""
+    return not any(s % vector for g, s in a.strides.items() if g not in row)
 
 
 def _is_dense(argument: Argument) -> bool:

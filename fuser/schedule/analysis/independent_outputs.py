@@ -21,7 +21,7 @@ from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.sub_fusion import exprs_for
 from fuser.ir.fusion.views import ViewExpr
 from fuser.schedule.analysis.inner_outer import concrete_reduced_groups
-from fuser.schedule.analysis.reference import dim_groups
+from fuser.schedule.analysis.reference import solid_groups
 
 
 def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
@@ -34,7 +34,7 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     """
     graph = fusion.resolved_dims
     reduced = [tensor_outputs(e)[0] for e in fusion.tensor_exprs if isinstance(e, Reducing)]
-    if len({frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast) for t in reduced}) != 1:
+    if len({solid_groups(graph, t) for t in reduced}) != 1:
         return []
     kinds: dict[frozenset[frozenset[Group]], list[Tensor]] = {}
     computed = [t for t in fusion.output_tensors if t in fusion.definitions]

@@ -16,7 +16,7 @@ from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
 from fuser.schedule.analysis.reduced_dims import reduced_groups, reductions_of
-from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
+from fuser.schedule.analysis.reference import input_dims, refusal_of_space, solid_groups
 from fuser.schedule.scheduler import Refused
 
 
@@ -30,11 +30,6 @@ class InnerOuter:
     others: frozenset[Group]
     row: tuple[Tensor, ...]
     column: tuple[Tensor, ...]
-
-    def has_reduced_and_kept_dims(self, graph: IterationGraph, t: Tensor) -> bool:
-        """Whether a tensor has elements of its own along and across rows."""
-        own = graph.concrete_groups(t.visible)
-        return bool(own & self.along) and bool(own & self.others)
 
 
 @memoized
@@ -61,7 +56,7 @@ def classify_reductions(segment: Fusion, *, first: bool) -> InnerOuter | Refused
     row = tuple(t for t in results if reduced[t] == along)
     column = tuple(t for t in results if reduced[t] == others)
     for t in results:
-        if {g for g in dim_groups(graph, t) if not g.is_broadcast} != along | others:
+        if solid_groups(graph, t) != along | others:
             return Refused(f"{t.name} is reduced from less than the whole iteration space")
     refused = refusal_of_space(segment, row[0], threads=along | others)
     if refused is not None:

@@ -24,7 +24,8 @@ from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.records import record
 from fuser.schedule.analysis.input_reads import is_divisible
-from fuser.schedule.analysis.layout import Argument, Divisor, extents_by_group, input_dims_by_extent
+from fuser.schedule.analysis.layout import Argument, extents_by_group, input_dims_by_extent
+from fuser.schedule.params import ExtentMultiple, ExtentRange
 from fuser.schedule.scheduler import SegmentInputs
 
 INNER_TILE_BYTES = 32
@@ -32,8 +33,6 @@ INNER_TILE_BYTES = 32
 
 InputDim = tuple[str, int]
 """A dim of an input: its name and position."""
-ExtentRange = tuple[str, int, int, int]
-"""(input, dim, low, high)"""
 
 
 @record(eq=False)
@@ -91,9 +90,9 @@ class SizedSegment:
                 requirements[self.owners[s]] = (*self.owners[s], self.evaluate(s), self.evaluate(s))
         return tuple(requirements.values())
 
-    def divisibility_requirement(self, group: Group, divisor: int) -> tuple[Divisor, ...] | None:
+    def divisibility_requirement(self, group: Group, divisor: int) -> tuple[ExtentMultiple, ...] | None:
         """The facts that are required so that the extent of a dim is a multiple; None where that is not enough."""
-        requirements: dict[Divisor, None] = {}
+        requirements: dict[ExtentMultiple, None] = {}
         for e in sorted(self.extents[group], key=str):
             symbols = [s for s in sorted(e.symbols, key=str) if s in self.owners and self.evaluate(s) % divisor == 0]
             if self.evaluate(e) % divisor or not is_divisible(e, divisor, symbols):

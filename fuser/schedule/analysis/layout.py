@@ -23,6 +23,7 @@ from fuser.schedule.analysis.input_reads import (
     read_step,
     read_width,
 )
+from fuser.schedule.params import ExtentMultiple
 from fuser.schedule.scheduler import SegmentInputs
 
 
@@ -184,9 +185,6 @@ def _is_contiguous(
     return all(a.stride(outer) == sizes[inner] * a.stride(inner) for a in arguments)
 
 
-Divisor = tuple[str, int, int]
-"""(input, dim, divisor): an extent that is a multiple."""
-
 Known = Callable[[], Collection[Symbol]]
 """Extents that facts say are multiples of a width."""
 
@@ -268,13 +266,13 @@ class AccessWidths:
 
     def along_with_requirements(
         self, run: Sequence[Group], limit: int
-    ) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
+    ) -> tuple[Mapping[str, int], tuple[ExtentMultiple, ...]]:
         """The same if the kernel may require divisible extents that no access of its own needs; the widths, and these extents.
 
         The start of a concatenation operand depends on the sizes of the operands before it, for which no divisibility is
         assumed otherwise.
         """
-        best = self.along(run, limit), tuple[Divisor, ...]()
+        best = self.along(run, limit), tuple[ExtentMultiple, ...]()
         displaced = [a.name for a in self.arguments if a.displaced is not None]
         width = limit if displaced else 1
         while width > 1:

@@ -1,4 +1,4 @@
-"""The reference tensor of a segment, whose dims cover those of all others, and the vector width along its fastest dim."""
+"""The reference tensor of a segment, whose dims cover those of all others, and what an access along a dim holds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Squeeze, Tensor, memory_order
 from fuser.ir.fusion.iteration_graph import Group, IterationGraph
 from fuser.ir.fusion.memoized import memoized
-from fuser.ir.integers.integers import Int, Symbol
+from fuser.ir.integers.integers import Int
 from fuser.records import record
-from fuser.schedule.analysis.input_reads import ACCESS_BYTES, dims_without_loop, input_reads, is_divisible, read_width
+from fuser.schedule.analysis.input_reads import ACCESS_BYTES, dims_without_loop, input_reads
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
 def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
     """Groups of a tensor's logical dims, reduced ones included."""
     return [graph.group(d) for d in tensor.logical]
+
+
+def solid_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
+    """Those of them with several elements; a broadcast dim has those of the dim that resolves it."""
+    return frozenset(g for g in dim_groups(graph, tensor) if not g.is_broadcast)
 
 
 def refusal_of_space(
@@ -244,72 +249,6 @@ def _strides_in_memory(described: TensorDescriptor) -> Sequence[int]:
         if n == 1:
             dense[d] = dense[d + 1] * described.sizes[d + 1] if d + 1 < len(dense) else 1
     return dense
-
-
-def fastest_dim(described: TensorDescriptor) -> int | None:
-    """The dim of stride 1 with more than one element, or None. Strides of a tensor without elements are any numbers."""
-    if described.numel == 0:
-        return None
-    for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
-        if s == 1 and n > 1:
-            return d
-    return None
-
-
-@memoized
-def _extents_along(segment: Fusion, group: Group) -> frozenset[Int]:
-    """What the extent of a dim is called by the tensors of a segment."""
-    graph = segment.resolved_dims
-    return frozenset(
-        d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is group
-    )
-
-
-def choose_vector(segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int) -> tuple[int, tuple[str, ...]]:
-    """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
-
-    The width is the best that some input allows, or where no input has that dim, what its constant extent allows; an output
-    joins if its own fastest dim is that one.
-    """
-    graph = segment.resolved_dims
-    widths: dict[str, int] = {}
-    extents: dict[str, Int] = {}
-    along = _extents_along(segment, fastest)
-    for read in input_reads(segment):
-        described = inputs.tensors[read.tensor.name]
-        dim = fastest_dim(described)
-        followed = None if dim is None else read.dims[dim]
-        if dim is None or followed is None or graph.group(followed) is not fastest:
-            continue
-        extents[read.name] = read.tensor.visible[dim].extent
-        widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
-    # Facts are about inputs: of an extent that none of them has only a constant is known.
-    vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
-    # Only extents of arguments can be required to be divisible; that of a slice or an intermediate must follow.
-    known = {e for n, e in extents.items() if widths[n] >= vector and isinstance(e, Symbol)}
-    while vector > 1 and not all(isinstance(e, Symbol) or is_divisible(e, vector, known) for e in along):
-        vector //= 2
-    if vector == 1:
-        return 1, ()
-    names = [n for n, w in widths.items() if w >= vector]
-    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
-    for t in segment.output_tensors:
-        if t in segment.input_tensors or not t.visible:
-            continue
-        source = aliases.get(t.name)
-        if source is not None:
-            # It has the layout of the input, whose dims may be others, for instance those of a transpose.
-            dim = fastest_dim(inputs.tensors[source.name])
-            follows = dim is not None and graph.group(t.visible[dim]) is fastest
-            if follows and widths.get(source.name, 1) >= vector:
-                names.append(t.name)
-        else:
-            last = t.visible[memory_order(t.stride_order)[-1]]
-            # One element that others see along the fastest dim is no run of them.
-            fits = vector * t.dtype.itemsize <= ACCESS_BYTES
-            if fits and not last.is_broadcast and graph.group(last) is fastest:
-                names.append(t.name)
-    return vector, tuple(names)
 
 
 @memoized

@@ -19,7 +19,7 @@ from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import input_dims, vector_limit
-from fuser.schedule.params import Aligned, Peeled
+from fuser.schedule.params import Aligned, ExtentRange, Peeled
 from fuser.schedule.scheduler import Refused, SegmentInputs
 
 
@@ -115,16 +115,16 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
     whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
     repeated = _repeated_bytes(whole, length * rows, inputs)
     return Rows(
-        space,
-        along,
-        reads,
-        is_single,
-        accesses,
-        pitch,
-        cut,
-        loaded,
-        loaded - repeated + written + beside // 4,
-        repeated,
+        space=space,
+        along=along,
+        reads=reads,
+        is_single=is_single,
+        accesses=accesses,
+        element_stride=pitch,
+        missing_elements=cut,
+        loaded=loaded,
+        moved=loaded - repeated + written + beside // 4,
+        repeated=repeated,
     )
 
 
@@ -154,7 +154,7 @@ def contiguous_runs(order: Sequence[int], trivial: Sequence[int], along: Sequenc
 
 def row_extent_ranges(
     space: ReducedSpace, capacity: int, least: int = 1, *, parts: bool = True
-) -> tuple[tuple[str, int, int, int], ...] | Refused:
+) -> tuple[ExtentRange, ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
     The outermost dim gets the capacity that is left, so that a kernel is reused for every row that its registers hold, of
@@ -169,7 +169,7 @@ def row_extent_ranges(
     order, groups, sizes = space.order, space.groups, space.sizes
     mine = [groups[d] for d in order if groups[d] in space.reduced]
     exactly = not has_bounded_product(g.extent for g in mine)
-    result: list[tuple[str, int, int, int]] = []
+    result: list[ExtentRange] = []
     exact = exactly or math.prod(sizes[g] for g in mine) == capacity
     along = [d for d in order if groups[d] in space.reduced and not groups[d].is_broadcast]
     runs = contiguous_runs(order, [d for d in order if groups[d].is_broadcast], along)

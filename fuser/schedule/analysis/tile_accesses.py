@@ -11,7 +11,8 @@ from fuser.ir.fusion.iteration_graph import Group
 from fuser.records import record
 from fuser.schedule.analysis.inner_tile import InnerTile, SizedSegment, is_displaced_in_tile
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES, read_width
-from fuser.schedule.analysis.layout import Argument, Divisor
+from fuser.schedule.analysis.layout import Argument
+from fuser.schedule.params import ExtentMultiple
 
 LANE_BYTES = 4
 """Of a line of 128 bytes, what each thread of a warp has."""
@@ -34,7 +35,7 @@ class TileAccesses:
     widths: tuple[tuple[str, int], ...]
     runs: tuple[str, ...]
     tails: tuple[tuple[str, int], ...]
-    divisors: tuple[Divisor, ...]
+    divisors: tuple[ExtentMultiple, ...]
 
 
 def tile_accesses(

@@ -8,6 +8,7 @@ All mappings
     mapping_search.py             the search: of the mappings of a kind the one to propose, the order of the others, and why
     code_costs.py                 instructions and cycles of generated code
     occupancy.py                  blocks that an SM holds at once
+    rounding.py                   counts that near sizes have in common
     instruction_cache.py          elements per iteration for which the instruction cache holds the code
     scratch_budget.py             bytes of shared memory that exchanges of a block need in addition to its data
 Pointwise

@@ -12,17 +12,19 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.memoized import memoized
 from fuser.records import record
+from fuser.schedule.analysis.alignment import choose_vector
 from fuser.schedule.analysis.data_passes import empty_schedule, sink_pass_count
 from fuser.schedule.analysis.inner_outer import InnerOuter, row_orientations
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
-    choose_vector,
     dim_groups,
     dim_order,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
+from fuser.schedule.cost.rounding import round_up
+from fuser.schedule.params import ExtentRange
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from fuser.schedule.transforms.inner_outer_builder import InnerOuterScheduleBuilder
 
@@ -123,9 +125,7 @@ class SizedInnerOuter:
     read: tuple[str, ...]
     space: InnerOuterSpace
 
-    def bounds(
-        self, capacity: int, rows: int = 0, *, least: int = 1
-    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    def bounds(self, capacity: int, rows: int = 0, *, least: int = 1) -> tuple[ExtentRange, ...] | Refused:
         """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
         `rows`: see `row_extent_ranges`."""
         found = row_extent_ranges(self.rows, capacity, least)
@@ -155,22 +155,22 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         return Refused("there is no element")
     # What has part of a row is read where it is used.
     whole = [t for t in segment.input_tensors if not t.is_cpu and inner_outer.along <= graph.concrete_groups(t.visible)]
-    read = [t for t in whole if inner_outer.has_reduced_and_kept_dims(graph, t)]
-    written = [t for t in segment.output_tensors if inner_outer.has_reduced_and_kept_dims(graph, t)]
+    read = [t for t in whole if dims.has_reduced_and_kept_dims(t.visible)]
+    written = [t for t in segment.output_tensors if dims.has_reduced_and_kept_dims(t.visible)]
     if not read:
         return Refused("no input has whole rows")
     read_sizes = tuple(t.dtype.itemsize for t in read)
     weight_sizes = tuple(t.dtype.itemsize for t in whole if t not in read)
     widest = max(t.dtype.itemsize for t in (*read, *written))
     vector, vectorized = choose_vector(segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
-    sums = {t.name for t in segment.output_tensors if not inner_outer.has_reduced_and_kept_dims(graph, t)}
+    sums = {t.name for t in segment.output_tensors if t not in written}
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     is_wide = widest > 2 or any(isinstance(e, Welford) for e in reductions_of(segment))
     vectorized = tuple(n for n in vectorized if n not in sums)
     widths = tuple(v for v in (16, 8, 4, 2, 1) if v <= vector and (v == 1 or all(t.name in vectorized for t in read)))
     space = InnerOuterSpace(
         dims.length,
-        round_up_rows(dims.kept),
+        round_up(dims.kept, OF_ROWS),
         vector,
         tuple(v for v in widths if all(size * v in ASYNCHRONOUS for size in read_sizes)),
         loaded=sum(read_sizes),
@@ -191,9 +191,3 @@ def find_inner_outer(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> 
         is_double=is_double,
     )
     return SizedInnerOuter(inner_outer, dims, vectorized, tuple(t.name for t in read), space)
-
-
-def round_up_rows(rows: int) -> int:
-    """To the next number of `OF_ROWS` binary digits."""
-    step = 1 << (rows >> OF_ROWS).bit_length()
-    return -(-rows // step) * step

@@ -19,7 +19,7 @@ from fuser.records import record
 from fuser.schedule.analysis.data_passes import data_pass_indices, empty_schedule
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.cost.reduction_space import ceil_div
+from fuser.schedule.cost.rounding import ceil_div
 from fuser.schedule.params import OuterPersistentParams, Params, ReductionParams
 from fuser.schedule.scheduler import SegmentInputs
 

@@ -89,6 +89,7 @@ class MappingSearch(Generic[S, M]):
     heading      the space, in sentences
     words        a mapping in words
     likely       times of all mappings that may be the one to propose, where that takes less than the times of all
+    compared     times of the mappings that are compared at all, where these are some of them
     """
 
     mappings: Callable[[S, DeviceInfo], Iterable[M]]
@@ -97,14 +98,17 @@ class MappingSearch(Generic[S, M]):
     heading: Callable[[S], Iterable[str]]
     words: Callable[[S, M], str]
     likely: Callable[[S, DeviceInfo], Iterable[Timed[M]]] | None = None
+    compared: Callable[[S, DeviceInfo], Iterable[Timed[M]]] | None = None
 
-    def times(self, space: S, device: DeviceInfo) -> Iterator[Timed[M]]:
-        """Of all mappings."""
+    def times(self, space: S, device: DeviceInfo) -> Iterable[Timed[M]]:
+        """Of all mappings that are compared."""
+        if self.compared is not None:
+            return self.compared(space, device)
         model = TimeModel(device)
         return ((model.total(self.work_of(space, m, device)), m) for m in self.mappings(space, device))
 
     def ranked(self, space: S, device: DeviceInfo) -> tuple[Timed[M], ...]:
-        """All mappings, first the one to propose."""
+        """These mappings, first the one to propose."""
         return ranked(self.times(space, device), lambda timed: self.preference(space, timed, device), device)
 
     def reasons(self, space: S, device: DeviceInfo) -> Iterator[str]:

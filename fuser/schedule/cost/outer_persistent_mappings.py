@@ -13,14 +13,9 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import BURST_BYTES, LINE_BYTES, REGISTER_BYTES, WARP, DeviceInfo
 from fuser.records import record
-from fuser.schedule.cost.estimate import Work
-from fuser.schedule.cost.mapping_search import MappingSearch
-from fuser.schedule.cost.occupancy import allocated_registers, fitting_blocks
-from fuser.schedule.cost.reduction_space import ceil_div
-from fuser.schedule.cost.row_mappings import (
+from fuser.schedule.cost.code_costs import (
     ACCESS,
     BLOCK_EXCHANGE,
-    CLUSTERS,
     DEPENDENT,
     JOIN,
     LOADED,
@@ -29,6 +24,11 @@ from fuser.schedule.cost.row_mappings import (
     WARP_JOINS,
     WHOLE_ROW,
 )
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.mapping_search import MappingSearch
+from fuser.schedule.cost.occupancy import allocated_registers, fitting_blocks
+from fuser.schedule.cost.rounding import ceil_div
+from fuser.schedule.cost.row_mappings import CLUSTERS
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 OWN_REGISTERS = 24

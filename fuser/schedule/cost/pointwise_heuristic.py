@@ -14,11 +14,11 @@ from fuser.schedule.analysis.inner_tile import SizedSegment
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.tile_accesses import tile_accesses
 from fuser.schedule.cost.estimate import tie_threshold
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
-from fuser.schedule.cost.pointwise_mappings import best_pointwise, pointwise_reasons, ranked_pointwise
+from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, Timed, best_mapping
+from fuser.schedule.cost.pointwise_mappings import POINTWISE
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
 from fuser.schedule.cost.pointwise_work import PointwiseMapping, PointwiseProblem, loop_counts
-from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams, Unaligned
+from fuser.schedule.params import Access, Aligned, ExtentMultiple, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.reasons import Reasons
 
 
@@ -33,7 +33,7 @@ class PointwisePlan:
 
     work: PointwiseProblem
     widths: Mapping[int, Mapping[str, int]]
-    divisors: Mapping[int, tuple[tuple[str, int, int], ...]]
+    divisors: Mapping[int, tuple[ExtentMultiple, ...]]
     access: Access = Aligned()
     row: tuple[str, int] | None = None
 
@@ -44,15 +44,21 @@ class PointwiseHeuristic(PointwiseSpace):
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
         # The first of those that take least time: vectors, though misaligned.
-        timed = [(*best_pointwise(plan.work, self.device), plan) for plan in self.plans()]
+        timed = [(*self._best_mapping(plan), plan) for plan in self.plans()]
         limit = tie_threshold(min(time for time, *_ in timed), self.device)
         _, mapping, plan = next(found for found in timed if found[0] <= limit)
         return self.params_of(order, plan, mapping)
 
+    def _best_mapping(self, plan: PointwisePlan) -> Timed[PointwiseMapping]:
+        """The fastest of a plan, about, which has one at least."""
+        best = best_mapping(POINTWISE, plan.work, self.device)
+        assert best is not None
+        return best
+
     def ranked_params(self, order: tuple[int, ...]) -> Iterator[PointwiseParams]:
         """What should take least time, of each plan."""
         for plan in self.plans():
-            for _, m in ranked_pointwise(plan.work, self.device)[:MAX_EXPLAINED]:
+            for _, m in POINTWISE.ranked(plan.work, self.device)[:MAX_EXPLAINED]:
                 yield self.params_of(order, plan, m)
 
     def plans(self) -> list[PointwisePlan]:
@@ -79,7 +85,7 @@ class PointwiseHeuristic(PointwiseSpace):
         run, vector = self.parts[-1], self.most_elements
         widest: Mapping[str, int] = {}
         found: dict[int, Mapping[str, int]] = {}
-        divisors: dict[int, tuple[tuple[str, int, int], ...]] = {}
+        divisors: dict[int, tuple[ExtentMultiple, ...]] = {}
         while vector:
             widths, asked = self.widths.along_with_requirements(run, vector)
             widest = widest or widths
@@ -104,7 +110,7 @@ class PointwiseHeuristic(PointwiseSpace):
             return None
         widths = dict(found.widths)
         plan = PointwisePlan(self.work((found.vector,), widths), {found.vector: widths}, {})
-        params = self.params_of(order, plan, best_pointwise(plan.work, self.device)[1])
+        params = self.params_of(order, plan, self._best_mapping(plan)[1])
         return replace(
             params,
             extent_ranges=(*params.extent_ranges, *cells.extent_ranges),
@@ -124,19 +130,19 @@ class PointwiseHeuristic(PointwiseSpace):
         merged = tuple(tuple(len(self.parts[p]) for p in loop) for loop in m.loops)
         wide = 0 if len(m.loops) > 1 and m.threads_x >= columns else m.threads_x
         return PointwiseParams(
-            tuple(next(looped) if d in nested else d for d in order),
-            merged if plan.row is None else ((sum(map(len, self.parts)),),),
-            m.vector,
-            tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
-            (wide, m.threads_y),
-            m.unroll,
-            max(1, m.unroll_loop),
-            m.sequential,
+            order=tuple(next(looped) if d in nested else d for d in order),
+            merged_dims=merged if plan.row is None else ((sum(map(len, self.parts)),),),
+            vector=m.vector,
+            vector_widths=tuple((n, w) for n, w in plan.widths[m.vector].items() if w > 1),
+            block_shape=(wide, m.threads_y),
+            unroll=m.unroll,
+            unroll_loop=max(1, m.unroll_loop),
+            sequential=m.sequential,
             grid_axes=1 if self._is_flat(m, has_columns=wide > 0) else 3,
             access=plan.access,
             extent_ranges=() if plan.row is None else ((*plan.row, m.vector, GRID_LIMIT),),
             extent_multiples=plan.divisors.get(m.vector, ()),
-            reasons=Reasons(lambda: pointwise_reasons(as_told(plan.work), self.device)),
+            reasons=Reasons(lambda: POINTWISE.reasons(as_told(plan.work), self.device)),
         )
 
     def _is_flat(self, m: PointwiseMapping, *, has_columns: bool) -> bool:

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
 
 from fuser.ir.device_info import WARP, DeviceInfo
-from fuser.ir.integers.number_trace import searched
-from fuser.schedule.cost.estimate import estimate
-from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, MAX_REMEMBERED, Timed, preferred, ranked
+from fuser.schedule.cost.estimate import Work
+from fuser.schedule.cost.mapping_search import MappingSearch, Timed
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     Loops,
@@ -29,9 +27,10 @@ from fuser.schedule.cost.pointwise_work import (
     PointwiseMapping,
     PointwiseProblem,
     grid_of,
+    loop_counts,
     needs_linear_grid,
 )
-from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
+from fuser.schedule.cost.rounding import ceil_div, power_of_two
 
 COPY_BLOCK = 256
 """Threads of a block of a plain copy."""
@@ -118,18 +117,25 @@ def _iterations(
                     yield PointwiseMapping(vector, loops, wide, high, unroll, place, sequential=True)
 
 
-def pointwise_mappings(costs: PointwiseCosts) -> Iterator[PointwiseMapping]:
+def pointwise_mappings(work: PointwiseProblem, device: DeviceInfo) -> Iterator[PointwiseMapping]:
     """All that fit on the device, one at least."""
-    for vector in costs.work.vectors:
-        for loops in _loop_nests(costs.work, vector):
+    costs = PointwiseCosts(work, device)
+    for vector in work.vectors:
+        for loops in _loop_nests(work, vector):
             group = costs.mapping_group(vector, loops)
-            for single in _single_iterations(group, costs.device):
+            for single in _single_iterations(group, device):
                 for m in (single, *_iterations(group, single)):
                     if costs.resident_blocks(m):
                         yield m
 
 
-def _estimated(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
+def pointwise_work_of(work: PointwiseProblem, m: PointwiseMapping, device: DeviceInfo) -> Work:
+    """What a mapping asks of the machine."""
+    costs = PointwiseCosts(work, device)
+    return costs.work_of(m, costs.resident_blocks(m))
+
+
+def _compared_times(work: PointwiseProblem, device: DeviceInfo) -> Iterator[Timed[PointwiseMapping]]:
     """Times of mappings: of a middling block of each nest of loops, then of all blocks and iterations of the best nests."""
     costs = PointwiseCosts(work, device)
     found: dict[Loops, list[tuple[float, PointwiseMapping, list[PointwiseMapping]]]] = {}
@@ -145,23 +151,7 @@ def _estimated(work: PointwiseProblem, device: DeviceInfo) -> PointwiseCosts:
         for t, best, singles in nests:
             if t <= least * KEPT:
                 _refine(costs, best, singles)
-    return costs
-
-
-@searched
-@lru_cache(maxsize=MAX_REMEMBERED)
-def best_pointwise(work: PointwiseProblem, device: DeviceInfo) -> Timed[PointwiseMapping]:
-    """The mapping to propose, with its time."""
-    costs = _estimated(work, device)
-    best = preferred(costs.timed(), partial(_preference, costs), device)
-    assert best is not None
-    return best
-
-
-def ranked_pointwise(work: PointwiseProblem, device: DeviceInfo) -> tuple[Timed[PointwiseMapping], ...]:
-    """The mappings that were compared, first the one to propose."""
-    costs = _estimated(work, device)
-    return ranked(costs.timed(), partial(_preference, costs), device)
+    return costs.timed()
 
 
 def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[PointwiseMapping]) -> None:
@@ -175,11 +165,11 @@ def _refine(costs: PointwiseCosts, best: PointwiseMapping, singles: Sequence[Poi
                 costs.time(made)
 
 
-def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[object, ...]:
+def _preference(work: PointwiseProblem, timed: Timed[PointwiseMapping], _: DeviceInfo) -> tuple[object, ...]:
     """The plainest, so that many sizes share a kernel."""
     m = timed[1]
-    is_plain = m.loops == tuple((p,) for p in range(len(costs.work.lengths)))
-    is_apart = needs_linear_grid(grid_of(costs.mapping_group(m.vector, m.loops).counts, m))
+    is_plain = m.loops == tuple((p,) for p in range(len(work.lengths)))
+    is_apart = needs_linear_grid(grid_of(loop_counts(work, m.vector, m.loops), m))
     return (
         is_apart,
         not is_plain,
@@ -193,14 +183,7 @@ def _preference(costs: PointwiseCosts, timed: Timed[PointwiseMapping]) -> tuple[
     )
 
 
-def pointwise_reasons(work: PointwiseProblem, device: DeviceInfo) -> Iterator[str]:
-    """Why a mapping is proposed."""
-    costs = PointwiseCosts(work, device)
-    for _, m in ranked_pointwise(work, device)[:MAX_EXPLAINED]:
-        yield f"{_words(m)}: {estimate(costs.work_of(m, costs.resident_blocks(m)), device)}"
-
-
-def _words(m: PointwiseMapping) -> str:
+def _words(_: PointwiseProblem, m: PointwiseMapping) -> str:
     """A mapping in words."""
     words = [f"{m.vector} elements a thread, {m.threads_x} x {m.threads_y} threads"]
     merged = [loop for loop in m.loops if len(loop) > 1]
@@ -212,3 +195,13 @@ def _words(m: PointwiseMapping) -> str:
             f"{m.unroll} iterations {'in turn ' if m.sequential else ''}along {', '.join(map(str, m.iterated))}"
         )
     return ", ".join(words)
+
+
+POINTWISE = MappingSearch(
+    mappings=pointwise_mappings,
+    work_of=pointwise_work_of,
+    preference=_preference,
+    heading=lambda _: (),
+    words=_words,
+    compared=_compared_times,
+)

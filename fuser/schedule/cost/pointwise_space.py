@@ -18,7 +18,7 @@ from fuser.schedule.analysis.layout import AccessWidths, Argument, arguments_of,
 from fuser.schedule.analysis.windows import tested_groups
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.pointwise_work import BLOCKS, AccessPattern, PointwiseProblem
-from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
+from fuser.schedule.cost.rounding import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.params import Access, Aligned, Peeled, PointwiseParams
 from fuser.schedule.scheduler import SegmentInputs
 

@@ -17,7 +17,7 @@ from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.schedule.cost.code_costs import DEPENDENT, LOOKUP, MISSED, OPERATION
 from fuser.schedule.cost.estimate import TimeModel, Work
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
-from fuser.schedule.cost.reduction_space import ceil_div
+from fuser.schedule.cost.rounding import ceil_div
 
 THREAD, ITERATION = 17.5, 3.0
 """Instructions of a thread, and of each of its iterations, besides those of elements and accesses: indices, tests."""

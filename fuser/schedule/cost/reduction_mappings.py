@@ -36,7 +36,8 @@ from fuser.schedule.cost.code_costs import (
 from fuser.schedule.cost.estimate import TimeModel, Work
 from fuser.schedule.cost.mapping_search import MappingSearch, Timed, times_within_bounds
 from fuser.schedule.cost.occupancy import fitting_blocks
-from fuser.schedule.cost.reduction_space import ReductionSpace, ceil_div, power_of_two
+from fuser.schedule.cost.reduction_space import ReductionSpace
+from fuser.schedule.cost.rounding import ceil_div, power_of_two
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 CUT = 8.5

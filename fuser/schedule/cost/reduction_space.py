@@ -20,6 +20,7 @@ from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
+from fuser.schedule.cost.rounding import OF_ROWS, ceil_div, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
 from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
@@ -40,11 +41,6 @@ _FEW_ROWS = 16
 _READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 0.84, 54, 790, 350
 # Accesses of an SM from which on rows may be loops of their own.
 _MANY_ACCESSES = 1024
-
-LENGTH, OF_ROWS = 6, 2
-"""Binary digits of the length of a row, and of a number of rows, that mappings depend on. Rows differ from call to call: they
-are reductions, or elements of each where neighbouring threads have neighbouring results, or where there is one result. Of
-more results than a device has threads any number is like another."""
 
 
 @record
@@ -273,28 +269,6 @@ def _find_accesses(
         limit = min(limit, short)
         accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     return row, accesses, run_dims
-
-
-def round_to_significant_bits(count: int, digits: int) -> int:
-    """To the nearest number of so many binary digits: numbers that are not far apart share a kernel."""
-    step = 1 << (count >> digits).bit_length()
-    return (count + step // 2) // step * step
-
-
-def round_up_length(count: int) -> int:
-    """A length, to the next number of `LENGTH` binary digits: what is cut into blocks has as many as it will have."""
-    step = 1 << (count >> LENGTH).bit_length()
-    return -(-count // step) * step
-
-
-def ceil_div(a: int, b: int) -> int:
-    """Rounded up."""
-    return -(-a // b)
-
-
-def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def _reads_elements(segment: Fusion, fastest: Group, accesses: RowAccesses) -> bool:

@@ -26,7 +26,7 @@ from fuser.schedule.cost.estimate import Work
 from fuser.schedule.cost.mapping_search import MappingSearch, Timed
 from fuser.schedule.cost.occupancy import allocated_registers, max_registers, resident_blocks
 from fuser.schedule.cost.reduction_mappings import EDGES, EVEN_EDGES
-from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
+from fuser.schedule.cost.rounding import ceil_div, power_of_two
 
 TESTED = 1.7
 """Instructions for each that `op_instructions` counts: rows of a step are under tests of their own, as are their addresses."""

@@ -33,7 +33,7 @@ from fuser.schedule.cost.pointwise_work import (
     AccessPattern,
     contiguous_pieces,
 )
-from fuser.schedule.cost.reduction_space import ceil_div, power_of_two
+from fuser.schedule.cost.rounding import ceil_div, power_of_two
 
 TILES = (16, 32, 64, 128)
 """Elements of a tile along a run."""

@@ -44,7 +44,8 @@ from fuser.schedule.analysis.rows import find_rows
 from fuser.schedule.cost.estimate import total_time
 from fuser.schedule.cost.mapping_search import MAX_REMEMBERED, best_mapping
 from fuser.schedule.cost.reduction_mappings import REDUCTIONS
-from fuser.schedule.cost.reduction_space import OF_ROWS, ReductionSpace, round_to_significant_bits, round_up_length
+from fuser.schedule.cost.reduction_space import ReductionSpace
+from fuser.schedule.cost.rounding import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.row_mappings import RowMapping, row_work_of
 from fuser.schedule.cost.row_search import best_row_mapping
 from fuser.schedule.cost.row_space import RowSpace, row_space

@@ -25,7 +25,7 @@ from fuser.ir.fusion.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.fusion.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.live_order import exprs_below
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.ops.enums import SchedulerType
@@ -33,10 +33,11 @@ from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import chained_reductions
 from fuser.schedule.analysis.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.analysis.reduced_space import reduced_space
-from fuser.schedule.analysis.reference import dim_groups, input_dims, refusal_of_space
+from fuser.schedule.analysis.reference import input_dims, refusal_of_space, solid_groups
 from fuser.schedule.cost.outer_persistent_mappings import column_blocks
 from fuser.schedule.params import (
     ChainedParams,
+    ExtentRange,
     InnerPersistentParams,
     OuterPersistentParams,
     Params,
@@ -85,17 +86,17 @@ class ChainedReductionScheduler(Scheduler):
         if isinstance(answer, Refused):
             return answer
         reference = reference_reduction(segment)
-        kept = frozenset(
-            g for g in dim_groups(graph, reference) if not g.is_broadcast and g not in reduced_groups(graph, reference)
-        )
+        kept = solid_groups(graph, reference) - reduced_groups(graph, reference)
         for e in chained:
             result = tensor_outputs(e)[0]
-            if _concrete(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
+            if solid_groups(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
                 return Refused(f"{result.name} is not reduced over all the rows of {reference.name}")
         for t in _chained_tensors(segment, chained):
             if any(not graph.group(d).is_broadcast for d in t.visible):
                 return Refused(f"{t.name} has rows or columns and needs a result of all rows")
-        apart = next((t for t in _read_after_chained(segment, chained) if kept.isdisjoint(_concrete(graph, t))), None)
+        apart = next(
+            (t for t in _read_after_chained(segment, chained) if kept.isdisjoint(solid_groups(graph, t))), None
+        )
         if apart is not None:
             return Refused(f"{apart.name} is needed after all rows, and reduced from what each row needs")
         refused = refusal_of_space(segment, reference)
@@ -159,7 +160,7 @@ def _chained_to(
     blocks = STREAMED_BLOCKS if is_streamed else MAX_BLOCKS if found > MAX_BLOCKS else 0
     trips = -(-found // max(blocks, 1))
     reason = f"{found} blocks of {rows_per_block} results" if blocks == 0 else f"{blocks} blocks of {trips} iterations"
-    bounds: tuple[tuple[str, int, int, int], ...] = ()
+    bounds: tuple[ExtentRange, ...] = ()
     most = next((n for n in FEW_BLOCKS if found <= n), 0)
     if blocks == 0 and most:
         bounds = _row_count_ranges(segment, space.sizes.keys() - space.reduced, most * rows_per_block)
@@ -198,7 +199,7 @@ def _row_reduction_params(
     return loops if isinstance(found, Refused) else _with_persistent_columns(found, device)
 
 
-def _row_count_ranges(segment: Fusion, kept: Collection[Group], most: int) -> tuple[tuple[str, int, int, int], ...]:
+def _row_count_ranges(segment: Fusion, kept: Collection[Group], most: int) -> tuple[ExtentRange, ...]:
     """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
     extents are unknown."""
     unknown = [g for g in kept if not g.extent.is_const]
@@ -261,8 +262,3 @@ def _read_after_chained(segment: Fusion, chained: Collection[Expr]) -> Iterator[
         is_shared = any(not operands.isdisjoint(tensor_inputs(x)) for x in segment.tensor_exprs if x not in below)
         if is_shared and any(not found.isdisjoint(tensor_inputs(x)) for x in behind):
             yield tensor_outputs(e)[0]
-
-
-def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
-    """Groups of the dims of a reduction result with several elements, reduced ones included."""
-    return frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast)

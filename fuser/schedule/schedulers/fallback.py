@@ -13,6 +13,7 @@ from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.params import ExprEvalParams, Params, ParamsClass
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
+from fuser.schedule.transforms.loops import merge_axes
 
 BLOCK = 128
 """Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""
@@ -47,8 +48,7 @@ class FallbackScheduler(Scheduler):
             serial.add(expr.dim)
         kept = [d for d in range(len(loop)) if d not in serial]
         builder.reorder(name, {d: p for p, d in enumerate([*kept, *sorted(serial)])})
-        for _ in kept[1:]:
-            builder.merge(name, 0, 1)
+        merge_axes(builder, name, 0, len(kept))
         if kept:
             builder.split(name, 0, BLOCK)
             builder.parallelize(name, 0, ParallelType.grid_x)

@@ -135,19 +135,19 @@ def params_of(found: SizedInnerOuter, m: InnerOuterMapping, device: DeviceInfo) 
         else ColumnsOverGrid(m.sharing)
     )
     return InnerOuterParams(
-        found.rows.order,
-        found.inner_outer.reference.name,
-        distribution,
-        across,
-        m.threads // across,
-        m.batch,
-        m.vector,
-        found.vectorized if m.vector > 1 else (),
-        m.rows_per_block,
-        m.rows,
-        m.prefetch,
-        bounds,
-        found.read if m.in_shared else (),
+        order=found.rows.order,
+        reference=found.inner_outer.reference.name,
+        distribution=distribution,
+        across=across,
+        along=m.threads // across,
+        batch=m.batch,
+        vector=m.vector,
+        vectorized=found.vectorized if m.vector > 1 else (),
+        rows_per_block=m.rows_per_block,
+        rows=m.rows,
+        prefetch=m.prefetch,
+        extent_ranges=bounds,
+        in_shared=found.read if m.in_shared else (),
         reasons=Reasons(lambda: inner_outer_reasons(as_told(space), device)),
     )
 

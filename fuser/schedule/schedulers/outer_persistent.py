@@ -268,19 +268,19 @@ def _column_space(
     if not read:
         return Refused("no input has rows")
     return ColumnSpace(
-        space.length,
-        space.kept,
-        loops.vector,
-        min(read),
-        sum(read) + sum(written),
-        max(sum(read), persistent_buffer_size(segment, one_pass=False).kept),
-        len(read) + len(written),
-        sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
-        partial_result_bytes(segment, 1),
-        data_pass_count(segment) - 1,
-        element_instructions(segment),
-        row_instructions(segment),
-        max_unrolled_elements(segment, device),
+        rows=space.length,
+        columns=space.kept,
+        vector=loops.vector,
+        narrowest=min(read),
+        moved=sum(read) + sum(written),
+        kept=max(sum(read), persistent_buffer_size(segment, one_pass=False).kept),
+        arguments=len(read) + len(written),
+        results=sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
+        joined=partial_result_bytes(segment, 1),
+        exchanges=data_pass_count(segment) - 1,
+        element_work=element_instructions(segment),
+        column_work=row_instructions(segment),
+        max_elements=max_unrolled_elements(segment, device),
     )
 
 

@@ -45,6 +45,7 @@ from fuser.schedule.analysis.data_passes import (
     row_reductions,
 )
 from fuser.schedule.analysis.reduced_dims import accepts_reductions
+from fuser.schedule.analysis.rows import contiguous_runs
 from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.persistent_buffer_size import use_two_pass_statistics
 from fuser.schedule.cost.reduction_mappings import REDUCTIONS, ReductionMapping
@@ -88,7 +89,7 @@ class ReductionScheduler(Scheduler):
         found = find_reduction(segment, inputs, device)
         yield _proposed(found, device)
         for _, m in REDUCTIONS.ranked(found.space, device)[1:]:
-            yield _params(found, m, device, ())
+            yield _params(found, m, ())
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         assert isinstance(params, ReductionParams)
@@ -98,23 +99,23 @@ class ReductionScheduler(Scheduler):
 def _proposed(found: SizedReduction, device: DeviceInfo) -> ReductionParams:
     best = best_mapping(REDUCTIONS, found.space, device)
     assert best is not None
-    return _params(found, best[1], device, Reasons(lambda: REDUCTIONS.reasons(as_told(found.space), device)))
+    return _params(found, best[1], Reasons(lambda: REDUCTIONS.reasons(as_told(found.space), device)))
 
 
-def _params(found: SizedReduction, m: ReductionMapping, device: DeviceInfo, reasons: Sequence[str]) -> ReductionParams:
+def _params(found: SizedReduction, m: ReductionMapping, reasons: Sequence[str]) -> ReductionParams:
     return ReductionParams(
-        found.order,
-        found.space.inner,
-        m.along,
-        m.across,
-        found.accesses.vector,
-        found.accesses.vectorized,
-        m.sharing,
-        1 if m.unroll_outer else m.unroll,
-        m.outer,
-        m.unroll if m.unroll_outer else 1,
-        found.run_dims,
-        m.grid_along,
+        order=found.order,
+        inner=found.space.inner,
+        block_reduce=m.along,
+        block_iterate=m.across,
+        vector=found.accesses.vector,
+        vectorized=found.accesses.vectorized,
+        grid_reduce=m.sharing,
+        unroll=1 if m.unroll_outer else m.unroll,
+        block_outer=m.outer,
+        unroll_outer=m.unroll if m.unroll_outer else 1,
+        run_dims=found.run_dims,
+        grid_along=m.grid_along,
         access=found.accesses.access,
         cluster=m.cluster,
         reasons=reasons,
@@ -209,30 +210,21 @@ def _transform(
     # Dims of one element stay out of the merged loops: tensors without them could not share those.
     graph = builder.graph()
     trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
-    runs: dict[bool, list[int]] = {False: [], True: []}
     kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
     reduced = [d for d in params.order if loop[d].is_reduction]
+    apart = [d for d in trivial if d not in reduced]
+    builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *apart])})
     # Dims that follow one another in memory are merged first: those are the ones that may make one contiguous axis.
-    previous: bool | None = None
-    for d in params.order:
-        if d in trivial and not loop[d].is_reduction:
-            continue
-        kind = loop[d].is_reduction
-        if kind is previous:
-            runs[kind][-1] += 1
-        else:
-            runs[kind].append(1)
-        previous = kind
-    builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *(d for d in trivial if d not in reduced)])})
-    merge_runs(builder, name, 0, runs[False])
+    merge_runs(builder, name, 0, contiguous_runs(params.order, apart, kept))
+    runs = contiguous_runs(params.order, apart, reduced)
     at = 1 if kept else 0
-    slow, fast = _split_runs(runs[True], params.run_dims)
+    slow, fast = _split_runs(runs, params.run_dims)
     planes = params.block_outer > 0 and len(slow) > 0
     if planes:
         merge_runs(builder, name, at, slow)
         merge_runs(builder, name, at + 1, fast)
     else:
-        merge_runs(builder, name, at, runs[True])
+        merge_runs(builder, name, at, runs)
     types: list[tuple[int, ParallelType]] = []
     if params.inner:
         if kept:

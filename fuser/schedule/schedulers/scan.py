@@ -24,23 +24,22 @@ from fuser.ir.fusion.op_instructions import expr_instructions
 from fuser.ir.integers.number_trace import as_told
 from fuser.ir.ops.enums import ParallelType, SchedulerType
 from fuser.ir.schedule.schedule import ScheduleBuilder
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, choose_vector
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES
 from fuser.schedule.analysis.reduced_dims import scans_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace
 from fuser.schedule.analysis.reference import (
-    choose_vector,
     concrete_dims,
-    dim_groups,
     refusal_of_space,
+    solid_groups,
     vector_limit,
 )
 from fuser.schedule.analysis.rows import row_extent_ranges
 from fuser.schedule.cost.instruction_cache import max_unrolled_elements
 from fuser.schedule.cost.mapping_search import fastest_of
-from fuser.schedule.cost.reduction_space import round_to_significant_bits
+from fuser.schedule.cost.rounding import round_to_significant_bits
 from fuser.schedule.cost.scan_mappings import SCANS, ScanMapping, ScanSpace
-from fuser.schedule.params import Params, ParamsClass, Peeled, ScanParams
+from fuser.schedule.params import ExtentRange, Params, ParamsClass, Peeled, ScanParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.transforms.loops import computed_source, merge_axes, require_extents, set_loop_types
@@ -113,8 +112,7 @@ class ScanScheduler(Scheduler):
         for e in scans:
             if graph.group(e.axis) is not graph.group(reference.axis):
                 return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
-        groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
-        return refusal_of_space(segment, reference.output, groups) or Accepted()
+        return refusal_of_space(segment, reference.output, solid_groups(graph, reference.output)) or Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         dims, ways = _sized_scan(segment, inputs, device)
@@ -219,18 +217,18 @@ def _has_both_sides(dims: ReducedSpace) -> bool:
 
 def _params(dims: ReducedSpace, way: _Way, m: ScanMapping, reasons: Sequence[str]) -> ScanParams:
     work, accesses = way
-    bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
+    bounds: tuple[ExtentRange, ...] | Refused = ()
     capacity = m.along * m.batch * m.sharing * m.vector - (work.length - dims.length)
     if work.inner and 1 < dims.length <= capacity:
         bounds = row_extent_ranges(dims, capacity)
     return ScanParams(
-        dims.order,
-        work.inner,
-        m.along,
-        m.across,
-        m.batch,
-        m.vector,
-        accesses.vectorized if m.vector > 1 else (),
+        order=dims.order,
+        inner=work.inner,
+        block_scan=m.along,
+        block_iterate=m.across,
+        batch=m.batch,
+        vector=m.vector,
+        vectorized=accesses.vectorized if m.vector > 1 else (),
         access=accesses.access,
         cluster=m.sharing,
         prefetch=m.prefetch,

@@ -21,10 +21,10 @@ from fuser.records import record
 from fuser.schedule.analysis.alignment import MIN_VECTORS, choose_peel_reference
 from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads
 from fuser.schedule.analysis.layout import Argument, arguments_of, merge_contiguous_dims
-from fuser.schedule.analysis.reference import dim_groups
+from fuser.schedule.analysis.reference import dim_groups, solid_groups
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED, fastest_of
 from fuser.schedule.cost.pointwise_space import PointwiseSpace
-from fuser.schedule.cost.reduction_space import OF_ROWS, round_to_significant_bits, round_up_length
+from fuser.schedule.cost.rounding import OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.transpose_mappings import (
     TRANSPOSES,
     TransposeMapping,
@@ -64,7 +64,7 @@ class TransposeScheduler(Scheduler):
         graph = segment.resolved_dims
         reference = reference_output(segment)
         assert reference is not None
-        full = {g for g in dim_groups(graph, reference) if not g.is_broadcast}
+        full = solid_groups(graph, reference)
         fastest = {
             _fastest(graph, t, dims)
             for t, dims in _arguments(segment)

@@ -38,13 +38,13 @@ def greedy_segments(
             continue
         end = _longest_accepted(fusion, exprs, start, size_refusals)
         if end < len(exprs) and any(r.divisor is not None for r in size_refusals):
-            end = _cheapest_boundary(fusion, exprs, start, end)
+            end = _cheapest_boundary(exprs, start, end)
         segments.append(segment_of(fusion, exprs[start:end], size_refusals))
         start = end
     return segments
 
 
-def _cheapest_boundary(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> int:
+def _cheapest_boundary(exprs: Sequence[TensorExpr], start: int, end: int) -> int:
     """The end, in the second half of a range, at which the fewest large tensors are stored for later ranges."""
     readers: dict[Tensor, int] = {}
     for k, e in enumerate(exprs):

@@ -9,12 +9,13 @@ from fuser.ir.ops.enums import ParallelType
 from fuser.ir.schedule.schedule import ScheduleBuilder
 from fuser.schedule.analysis.data_passes import row_reductions
 from fuser.schedule.analysis.reference import concrete_dims
+from fuser.schedule.params import ExtentMultiple, ExtentRange
 
 
 def require_extents(
     builder: ScheduleBuilder,
-    ranges: Iterable[tuple[str, int, int, int]],
-    multiples: Iterable[tuple[str, int, int]] = (),
+    ranges: Iterable[ExtentRange],
+    multiples: Iterable[ExtentMultiple] = (),
 ) -> None:
     """Ask for facts about extents: (input, dim, low, high), and (input, dim, divisor)."""
     for tensor, dim, low, high in ranges:

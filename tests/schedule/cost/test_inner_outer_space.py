@@ -7,7 +7,8 @@ import pytest
 
 from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.schedule.cost.inner_outer_space import SizedInnerOuter, find_inner_outer, round_up_rows, size_registers
+from fuser.schedule.cost.inner_outer_space import OF_ROWS, SizedInnerOuter, find_inner_outer, size_registers
+from fuser.schedule.cost.rounding import round_up
 from fuser.schedule.scheduler import Refused, SegmentInputs
 from tests.fusions.inner_outer import (
     Definition,
@@ -41,18 +42,18 @@ def test_bytes_and_registers_of_layer_norm_backward(dtype: DataType, most: int) 
 
 
 def test_numbers_of_rows_that_are_not_far_apart_are_one() -> None:
-    assert [round_up_rows(n) for n in range(17)] == list(range(17))
+    assert [round_up(n, OF_ROWS) for n in range(17)] == list(range(17))
     for n in range(17, 3000):
-        assert n <= round_up_rows(n) <= 1.125 * n
-    assert len({round_up_rows(n) for n in range(1000, 2000)}) == 9
+        assert n <= round_up(n, OF_ROWS) <= 1.125 * n
+    assert len({round_up(n, OF_ROWS) for n in range(1000, 2000)}) == 9
 
 
 def test_sums_are_counted_and_no_vectors_asked_of_them() -> None:
     found = found_of(softmax_and_sums, 32, 512, DataType.Float)
     assert not isinstance(found, Refused)
     assert found.space.sums == len(found.inner_outer.column) == 2
-    dims, inner_outer = found.rows, found.inner_outer
-    sums = {t.name for t in dims.segment.output_tensors if not inner_outer.has_reduced_and_kept_dims(dims.graph, t)}
+    dims = found.rows
+    sums = {t.name for t in dims.segment.output_tensors if not dims.has_reduced_and_kept_dims(t.visible)}
     assert sums.isdisjoint(found.vectorized)
 
 

@@ -16,7 +16,7 @@ from fuser.ir.fusion.fusion import Fusion
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.estimate import CLOSE
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
-from fuser.schedule.cost.pointwise_mappings import ranked_pointwise
+from fuser.schedule.cost.pointwise_mappings import POINTWISE
 from fuser.schedule.cost.pointwise_work import PointwiseMapping
 from fuser.schedule.params import Aligned, PointwiseParams, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
@@ -102,7 +102,7 @@ def test_the_plan_that_should_take_least_time_is_proposed(define: Callable[..., 
     space, params = heuristic_of(segment, inputs), proposed(segment, inputs)
     plans = space.plans()
     assert len(plans) > 1
-    times = {(plan.access, m): time for plan in plans for time, m in ranked_pointwise(plan.work, H200)}
+    times = {(plan.access, m): time for plan in plans for time, m in POINTWISE.ranked(plan.work, H200)}
     mine = min(time for (access, m), time in times.items() if access == params.access and is_of(m, params))
     assert mine - H200.launch <= CLOSE * (min(times.values()) - H200.launch)
 

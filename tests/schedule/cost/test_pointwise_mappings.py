@@ -14,11 +14,7 @@ from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import H200, WARP, DeviceInfo
 from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.cost.mapping_search import MAX_EXPLAINED
-from fuser.schedule.cost.pointwise_mappings import (
-    pointwise_mappings,
-    pointwise_reasons,
-    ranked_pointwise,
-)
+from fuser.schedule.cost.pointwise_mappings import POINTWISE, pointwise_mappings
 from fuser.schedule.cost.pointwise_work import (
     BLOCKS,
     AccessPattern,
@@ -80,7 +76,7 @@ def test_mappings_do_the_whole_work(seed: int) -> None:
     chance = random.Random(seed)
     work, device = random_work(chance), chance.choice(DEVICES)
     costs = PointwiseCosts(work, device)
-    found = list(pointwise_mappings(costs))
+    found = list(pointwise_mappings(work, device))
     assert found
     for m in found if len(found) < 300 else chance.sample(found, 300):
         counts = loop_counts(work, m.vector, m.loops)
@@ -100,7 +96,7 @@ def test_mappings_share_nothing_that_differs(seed: int) -> None:
     chance = random.Random(4000 + seed)
     work, device = random_work(chance), chance.choice(DEVICES)
     costs = PointwiseCosts(work, device)
-    found = list(pointwise_mappings(costs))
+    found = list(pointwise_mappings(work, device))
     for m in found if len(found) < 100 else chance.sample(found, 100):
         assert costs.time(m) == PointwiseCosts(work, device).time(m)
 
@@ -110,7 +106,7 @@ def test_the_proposal_fills_the_device(seed: int) -> None:
     """No tiny blocks where there is work for more threads, no idle SMs, no lanes without work but few, no narrow accesses."""
     chance = random.Random(1000 + seed)
     work, device = random_work(chance), chance.choice(DEVICES)
-    (_, m), *_ = ranked_pointwise(work, device)
+    (_, m), *_ = POINTWISE.ranked(work, device)
     counts = loop_counts(work, m.vector, m.loops)
     blocks, total = math.prod(grid_of(counts, m)), total_of(work)
     if total >= 64 * BLOCKS[0] * device.sm_count and work.may_merge:
@@ -123,8 +119,8 @@ def test_the_proposal_fills_the_device(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_device_that_does_all_in_twice_the_time_gets_the_same_mapping(seed: int) -> None:
     work = random_work(random.Random(2000 + seed))
-    (fast, m), *_ = ranked_pointwise(work, H200)
-    (slow, same), *_ = ranked_pointwise(work, H200.with_speed(0.5))
+    (fast, m), *_ = POINTWISE.ranked(work, H200)
+    (slow, same), *_ = POINTWISE.ranked(work, H200.with_speed(0.5))
     assert same == m
     assert slow == pytest.approx(2 * fast)
 
@@ -136,7 +132,7 @@ def test_a_device_that_does_all_in_twice_the_time_gets_the_same_mapping(seed: in
 )
 def test_mappings_follow_the_device(other: DeviceInfo) -> None:
     works = [random_work(random.Random(3000 + seed)) for seed in range(30)]
-    assert any(ranked_pointwise(w, other)[0][1] != ranked_pointwise(w, H200)[0][1] for w in works)
+    assert any(POINTWISE.ranked(w, other)[0][1] != POINTWISE.ranked(w, H200)[0][1] for w in works)
 
 
 def waits(device: DeviceInfo) -> int:
@@ -145,7 +141,7 @@ def waits(device: DeviceInfo) -> int:
     patterns = (dense(lengths, (0, 1), 2), dense(lengths, (1,), 2), dense(lengths, (0, 1), 2, is_stored=True))
     total = lengths[0] * lengths[1] * 2
     work = PointwiseProblem(lengths, (8,), patterns, total, total, ((3, 2),), 256)
-    return ranked_pointwise(work, device)[0][1].unroll
+    return POINTWISE.ranked(work, device)[0][1].unroll
 
 
 def test_threads_do_more_where_a_block_waits_longer_for_its_share() -> None:
@@ -162,11 +158,11 @@ def test_what_takes_long_is_computed_once_for_values_that_share_it() -> None:
     patterns = (dense(lengths, (0, 1, 2), 2), dense(lengths, (0,), 8), dense(lengths, (0, 1, 2), 2, is_stored=True))
     total = 8192 * 12 * 64 * 2
     work = PointwiseProblem(lengths, (8, 4), patterns, total, total, ((7, 10), (5, 300)), 256)
-    m = ranked_pointwise(work, H200)[0][1]
+    m = POINTWISE.ranked(work, H200)[0][1]
     assert m.iterated == (1,)
     assert m.unroll >= 4
     cheap = work._replace(computed=((7, 10), (5, 1)))
-    assert ranked_pointwise(cheap, H200)[0][1].unroll < m.unroll
+    assert POINTWISE.ranked(cheap, H200)[0][1].unroll < m.unroll
 
 
 def test_a_thread_may_have_all_of_a_short_loop_but_the_slowest() -> None:
@@ -174,7 +170,7 @@ def test_a_thread_may_have_all_of_a_short_loop_but_the_slowest() -> None:
     patterns = (dense(lengths, range(5), 2), dense(lengths, range(5), 2, is_stored=True))
     total = 2 * math.prod(lengths)
     work = PointwiseProblem(lengths, (8,), patterns, total, total, ((31, 2),), 256)
-    found = {(m.iterated, m.unroll) for m in pointwise_mappings(PointwiseCosts(work, H200)) if m.unroll > 1}
+    found = {(m.iterated, m.unroll) for m in pointwise_mappings(work, H200) if m.unroll > 1}
     counts = {p: {n for iterated, n in found if iterated == (p,)} for p in range(4)}
     assert counts == {0: {2, 4, 8}, 1: {2, 4, 8}, 2: {2, 4, 8, 9}, 3: {2, 4, 8}}
 
@@ -198,7 +194,7 @@ def test_dims_of_an_iterated_loop_are_found_for_each_iteration() -> None:
 
 def test_the_best_are_explained() -> None:
     work = random_work(random.Random(7))
-    reasons = list(pointwise_reasons(work, H200))
+    reasons = list(POINTWISE.reasons(work, H200))
     assert 1 < len(reasons) <= MAX_EXPLAINED
     for words in reasons:
         assert "elements a thread" in words
@@ -221,7 +217,7 @@ def test_random_mappings_are_right(seed: int, monkeypatch: pytest.MonkeyPatch) -
         _, order, space = plan_of(segment, inputs, device)
         assert space is not None
         plan = chance.choice(space.plans())
-        seen.append(chance.choice(list(pointwise_mappings(PointwiseCosts(plan.work, device)))))
+        seen.append(chance.choice(list(pointwise_mappings(plan.work, device))))
         return space.params_of(order, plan, seen[-1])
 
     monkeypatch.setattr(PointwiseScheduler, "propose", propose)

@@ -12,13 +12,8 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.schedule.cost.estimate import CLOSE, TimeModel, Work, total_time
 from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.reduction_mappings import REDUCTIONS, reduction_mappings, reduction_work_of
-from fuser.schedule.cost.reduction_space import (
-    LENGTH,
-    OF_ROWS,
-    ReductionSpace,
-    round_to_significant_bits,
-    round_up_length,
-)
+from fuser.schedule.cost.reduction_space import ReductionSpace
+from fuser.schedule.cost.rounding import LENGTH, OF_ROWS, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.scratch_budget import scratch_bytes
 
 ROWS = ReductionSpace(inner=True, kept=1 << 14, reduced=4096, run=4096, runs=1, vector=4, bytes_per_step=16)

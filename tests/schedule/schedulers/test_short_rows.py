@@ -14,7 +14,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion
 from fuser.schedule.analysis.alignment import min_peeled_length
-from fuser.schedule.cost.pointwise_mappings import best_pointwise
+from fuser.schedule.cost.pointwise_mappings import POINTWISE
 from fuser.schedule.params import Aligned, InnerPersistentParams, Params, Peeled, PointwiseParams, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
@@ -149,7 +149,7 @@ def of_one_run(define: Define, dtype: DataType) -> PointwiseParams:
     _, order, space = plan_of(segment, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert space is not None
     (plan,) = [p for p in space.plans() if p.row is not None]
-    return space.params_of(order, plan, best_pointwise(plan.work, H200)[1])
+    return space.params_of(order, plan, POINTWISE.ranked(plan.work, H200)[0][1])
 
 
 def test_rows_beside_short_vectors_are_one_run() -> None:
