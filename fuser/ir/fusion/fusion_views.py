@@ -318,7 +318,9 @@ class ViewBuilder(ValueBuilder):
             dims = [(d.extent, d.kind, False) for d in index.visible]
         elif windows:
             for i, (own, other) in enumerate(zip(seen, index.visible, strict=True)):
-                dims.append(own if i != dim and other.is_broadcast else (other.extent, other.kind, False))
+                # As without windows: the operand's extent, which that of the index is equal to.
+                is_own = i != dim and (other.is_broadcast or own[1] is not IterKind.broadcast)
+                dims.append(own if is_own else (other.extent, other.kind, False))
         else:
             for i, (d, other) in enumerate(zip(tensor.visible, index.visible, strict=True)):
                 dims.append(self._joined_dim("take_along_axis", [other] if i == dim else [d, other], i))

@@ -201,9 +201,11 @@ class ExprRules(DimRules):
             return
         if not self._ranks(output, len(expr.windows) in (0, source.ndim), f"{len(expr.windows)} windows"):
             return
-        for d, (_, b) in enumerate(position_pairs(expr, source, output) if expr.windows else ()):
+        for d, (a, b) in enumerate(position_pairs(expr, source, output) if expr.windows else ()):
             window = expr.windows[d]
-            spans = d == dim or (window.begin is ZERO and self._same(window.end) is self._same(b.extent))
+            # One element that is seen along all of the index is one element of what is looked up.
+            extent = a.extent if a.is_broadcast and not b.is_broadcast else b.extent
+            spans = d == dim or (window.begin is ZERO and self._same(window.end) is self._same(extent))
             if expr.fill is None and not spans:
                 self._find(f"{output.name}: nothing fills what is outside of {window} in dim {b!r}", output)
         if expr.fill is not None:

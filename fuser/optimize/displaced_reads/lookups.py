@@ -83,6 +83,16 @@ def lookup_in_op(tensors: FramedTensors, kind: GatherKind, source: Tensor, index
         if operand.visible[dim].is_broadcast and not source.visible[dim].is_broadcast:
             made.append(operand)
             continue
-        inner = None if v in b.inputs else lookup_in_op(tensors, kind, operand, index, dim)
-        made.append(inner if inner is not None else tensors.made(b.gather(kind, operand, index, dim)))
+        made.append(_lookup(tensors, kind, operand, index, dim))
     return tensors.made(b.pointwise(expr.op, made, expr.output.dtype))
+
+
+def _lookup(tensors: FramedTensors, kind: GatherKind, operand: Tensor, index: Tensor, dim: int) -> Tensor:
+    """A lookup in an operand, in what that is computed from where it can be."""
+    found = lookup_in_op(tensors, kind, operand, index, dim)
+    if found is not None:
+        return found
+    made = tensors.made(tensors.builder.gather(kind, operand, index, dim))
+    read = tensors.definitions[made]
+    assert isinstance(read, Gather)
+    return lookup_in_slice(tensors, read, operand, index) or made

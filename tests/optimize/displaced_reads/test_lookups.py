@@ -10,6 +10,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.fusion.concretize import concretize
 from fuser.ir.fusion.fusion import Cat, Fusion, Gather
 from fuser.ir.fusion.print_fusion import definition_text
 from fuser.ir.fusion.verify_fusion import verify_fusion
@@ -72,6 +73,8 @@ LOOKUPS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "rows and columns of a slice": lambda o, x, i, j: o.index_select(x[1:, 2:7], o.minimum(i, 4), 0) * 2.0,
     "elements": lambda o, x, i, j: o.slice(o.gather(x, j, 0), [1, 3], [3, 7]),
     "elements of a slice": lambda o, x, i, j: o.gather(o.slice(x, [0, 1], [6, 8]), o.slice(j, [0, 2], [4, 7]), 0),
+    "elements of ops of a slice": lambda o, x, i, j: o.gather(o.exp(x[:, 1:]) * 2.0, o.slice(j, [0, 2], [4, 7]), 0),
+    "rows of an op of a slice": lambda o, x, i, j: o.index_select(o.exp(x[1:, 2:7]), o.minimum(i, 4), 0),
     "along an axis": lambda o, x, i, j: o.slice(o.take_along_axis(x, o.slice(j, [0, 0], [4, 1]), 0), [1, 3], [3, 7]),
     "lookups of rank 2": lambda o, x, i, j: o.slice(o.embedding_fwd(j, x), [1, 2, 3], [3, 8, 7]),
     "columns among others": lambda o, x, i, j: o.pad(o.index_select(x, i, 0), [2, 3]),
@@ -205,3 +208,43 @@ def test_a_lookup_in_a_slice_whose_dim_has_parts(offset: int) -> None:
     given, chosen = np.arange(60, dtype="f4").reshape(10, 3, 2), np.array([1, 0, 1])
     (found,) = fd.execute([given, chosen], device="simulator")
     np.testing.assert_array_equal(found, given[offset : 8 + offset].reshape(4, 2, 3, 2)[..., chosen])
+
+
+def test_labels_of_a_shifted_cross_entropy_are_looked_up_in_the_input() -> None:
+    """Of symbolic sizes, where the labels' are only equal to those of the logits."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, y = fd.define_tensor([-1, -1, -1], True, D.Double), fd.define_tensor([-1, -1], True, D.Int)
+        shifted = o.mul(x, 2.0)[:, :-1]
+        total = o.log(o.sum(o.exp(shifted), 2))
+        fd.add_output(total - o.take_along_axis(shifted, y[:, 1:].unsqueeze(2), 2).squeeze(2))
+    assert fd.fusion is not None
+    sizes = {"t0_size0": 2, "t0_size1": 5, "t0_size2": 7, "t1_size0": 2, "t1_size1": 5}
+    before = concretize(fd.fusion.ir_fusion, sizes)
+    after = hoist_displaced_reads(before)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    (lookup,) = [e for e in after.tensor_exprs if isinstance(e, Gather)]
+    assert lookup.input in after.inputs
+    rng = np.random.default_rng(0)
+    given: list[Any] = [rng.normal(size=(2, 5, 7)), rng.integers(0, 7, (2, 5))]
+    for a, b in zip(evaluate_fusion(before, given), evaluate_fusion(after, given), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_part_of_a_lookup_in_what_is_the_same_along_the_index(dim: int) -> None:
+    """One element of each row is seen along all of a part, as it is along all of the lookup."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 1] if dim == 0 else [1, 8], True, D.Double)
+        i = fd.define_tensor([4, 5], True, D.Int)
+        fd.add_output(fd.ops.exp(fd.ops.take_along_axis(x, i, dim))[1:3, 2:5])
+    assert fd.fusion is not None
+    before = fd.fusion.ir_fusion
+    after = hoist_displaced_reads(before)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    rng = np.random.default_rng(0)
+    given: list[Any] = [rng.normal(size=(6, 1) if dim == 0 else (1, 8)), rng.integers(0, 6, (4, 5))]
+    for a, b in zip(evaluate_fusion(before, given), evaluate_fusion(after, given), strict=True):
+        np.testing.assert_array_equal(a, b)
