@@ -32,7 +32,7 @@ class Rows:
     is_single       there is one row: inputs with rows cannot be distinguished from shared operands; `reads` has all
     element_stride  elements from one element of a row to the next: 1 if its innermost dim is the innermost one
     missing_elements  most elements that the first vector of a row may lack
-    loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
+    loaded, moved   bytes of the reads for an element of a row; of what is read and written for it
     repeated        of the bytes loaded, those that other rows or other reads bring as well: they come from a cache
     """
 
@@ -108,8 +108,6 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
         accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if isinstance(accesses.access, Peeled) else 0
-    # What all rows share comes from a cache.
-    beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
     loaded = sum(r.tensor.dtype.itemsize for r in reads)
     whole_row = {g for g in reduced if not g.is_broadcast}
     whole = [r.tensor for r in reads if whole_row <= {graph.group(d) for d in r.loop_dims}]
@@ -123,7 +121,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs, max_element_stride: int = 
         element_stride=pitch,
         missing_elements=cut,
         loaded=loaded,
-        moved=loaded - repeated + written + beside // 4,
+        moved=loaded - repeated + written,
         repeated=repeated,
     )
 

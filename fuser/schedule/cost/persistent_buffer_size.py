@@ -44,6 +44,7 @@ def _two_pass_results(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str,
 class PersistentBufferSize:
     """What a row in registers takes: how many data passes it goes through, and the bytes per element that are on chip at once.
 
+    pass_count      statistics in two passes are counted as what they become
     kept            at most: what is kept between a data pass and the next
     has_late_input  whether an input of full size is first read behind a reduction, access by access between stores
     late_bytes      bytes of an element of all inputs along a row that are first read behind a reduction, such as weights
@@ -100,11 +101,6 @@ def _kept_bytes(builder: ScheduleBuilder) -> int:
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
     passes = {s for k in kept for s in range(k.first, k.last)}
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in passes), default=0)
-
-
-def data_pass_count(segment: Fusion) -> int:
-    """How many data passes the row goes through, statistics in two passes counted as what they become."""
-    return persistent_buffer_size(segment, one_pass=False).pass_count
 
 
 @memoized

@@ -9,7 +9,7 @@ from fuser.schedule.analysis.reduced_dims import scans_of
 from fuser.schedule.analysis.rows import Rows
 from fuser.schedule.cost.accesses_per_thread import threads_for
 from fuser.schedule.cost.instruction_cache import element_instructions, row_instructions
-from fuser.schedule.cost.persistent_buffer_size import data_pass_count, has_statistics, persistent_buffer_size
+from fuser.schedule.cost.persistent_buffer_size import has_statistics, persistent_buffer_size
 from fuser.schedule.params import Aligned
 
 MAX_BATCH = 32
@@ -97,9 +97,9 @@ def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block
     exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
     passes = (False, True) if statistics or exponentials else (False,)
     # What lies along some dims of a row only, such as weights of channels, is read again from a cache.
-    partial = [r for r in found.along if not found.is_along_all(r)]
-    beside = sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads)
-    again = sum(r.tensor.dtype.itemsize for r in found.reads if r in partial)
+    again = sum(r.tensor.dtype.itemsize for r in found.reads if not found.is_along_all(r))
+    shared = (r for r in found.along if r not in found.reads and found.is_along_all(r))
+    size = persistent_buffer_size(segment, one_pass=False)
     tensors = (*segment.input_tensors, *segment.output_tensors)
     return RowSpace(
         rows=found.space.kept,
@@ -107,13 +107,13 @@ def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block
         vector=found.accesses.vector,
         itemsize=min(r.tensor.dtype.itemsize for r in found.reads),
         loaded=found.loaded - again,
-        moved=found.moved - beside // 4 - again,
-        shared_bytes=beside - sum(r.tensor.dtype.itemsize for r in partial if r not in found.reads) + found.repeated,
+        moved=found.moved - again,
+        shared_bytes=sum(r.tensor.dtype.itemsize for r in shared) + found.repeated,
         inputs=len(found.along),
         arguments=len(found.along) + len(segment.output_tensors),
         kept=tuple(persistent_buffer_size(segment, one_pass=one_pass).kept for one_pass in passes),
         passes=passes,
-        data_pass_count=data_pass_count(segment),
+        data_pass_count=size.pass_count,
         operations=element_instructions(segment),
         row_operations=row_instructions(segment),
         has_statistics=statistics,
@@ -121,8 +121,8 @@ def row_space(segment: Fusion, found: Rows, device: DeviceInfo, *, may_use_block
         is_double=any(t.dtype.itemsize > 4 for t in tensors),
         is_cut=found.missing_elements > 0,
         is_misaligned=not isinstance(found.accesses.access, Aligned),
-        has_late_input=persistent_buffer_size(segment, one_pass=False).has_late_input,
-        late_bytes=persistent_buffer_size(segment, one_pass=False).late_bytes,
+        has_late_input=size.has_late_input,
+        late_bytes=size.late_bytes,
         differently_misaligned=_count_differently_misaligned(found),
         may_use_shared=not is_interleaved and not is_scanned and bool(found.shared_row_tensors(device)),
         may_use_block_groups=may_use_block_groups and not is_interleaved and not is_scanned,

@@ -36,7 +36,7 @@ from fuser.schedule.cost.outer_persistent_mappings import (
     ColumnSpace,
     over_grid_time,
 )
-from fuser.schedule.cost.persistent_buffer_size import data_pass_count, persistent_buffer_size
+from fuser.schedule.cost.persistent_buffer_size import persistent_buffer_size
 from fuser.schedule.cost.scratch_budget import partial_result_bytes, scratch_bytes, threads_with_partials
 from fuser.schedule.params import OuterPersistentParams, Params, ParamsClass, ReductionParams
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
@@ -267,17 +267,18 @@ def _column_space(
     written = [t.dtype.itemsize for t in segment.output_tensors if space.has_reduced_and_kept_dims(t.visible)]
     if not read:
         return Refused("no input has rows")
+    held = persistent_buffer_size(segment, one_pass=False)
     return ColumnSpace(
         rows=space.length,
         columns=space.kept,
         vector=loops.vector,
         narrowest=min(read),
         moved=sum(read) + sum(written),
-        kept=max(sum(read), persistent_buffer_size(segment, one_pass=False).kept),
+        kept=max(sum(read), held.kept),
         arguments=len(read) + len(written),
         results=sum(3 if isinstance(e, Welford) else len(tensor_outputs(e)) for e in reductions_of(segment)),
         joined=partial_result_bytes(segment, 1),
-        exchanges=data_pass_count(segment) - 1,
+        exchanges=held.pass_count - 1,
         element_work=element_instructions(segment),
         column_work=row_instructions(segment),
         max_elements=max_unrolled_elements(segment, device),
