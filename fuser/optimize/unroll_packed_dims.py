@@ -10,6 +10,13 @@ Four quantised values are packed into a word, with the scale of their row. A row
 rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known. Words
 that are put together of elements taken one by one (`t2 = t5[:, :, 0] | t5[:, :, 1] << 8`) are the same.
 
+Few coordinates of pairs, where what is reduced over them is reduced over pairs again:
+
+Before: t1 = sum(mul(t0[n, 1, 3], t2[1, m, 3]), [2]); t3 = min(t1, [1])
+After:  t1 = add(add(mul(t0[:, :, 0], t2[:, :, 0]), ...), ...); t3 = min(t1, [1])
+
+What all pairs have would be stored, and is larger than what it is computed from.
+
 Windows in dims that lie apart, as those of pooling, where their results are needed by their elements:
 
 Before: t1 = max(t0[n, 2, m, 2], [1, 3]); t2 = eq(t0, broadcast(t1))
@@ -35,6 +42,7 @@ from fuser.ir.fusion.fusion import (
     IterDomain,
     Permute,
     Pointwise,
+    Reducing,
     Reduction,
     Reshape,
     Resize,
@@ -141,9 +149,28 @@ def _packed_dim(fusion: Fusion) -> Group | None:
         if reduced(e) != {group} if isinstance(e, Reduction) else not _is_pick(e):
             continue
         rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r)]
-        if rows and _needs(fusion, e, rows) and _is_by_element(fusion, group):
+        is_needed = bool(rows) and _needs(fusion, e, rows)
+        if (is_needed or _is_of_pairs(fusion, e)) and _is_by_element(fusion, group):
             return group
     return None
+
+
+def _is_of_pairs(fusion: Fusion, expr: Reduction | Resize) -> bool:
+    """Whether an expr reduces what has more dims than all inputs that it is computed from, and its result is reduced again."""
+    graph = fusion.resolved_dims
+    groups = graph.concrete_groups(expr.output.visible)
+    sources, found = {expr.input}, {expr.output}
+    for e in reversed(fusion.tensor_exprs):
+        if not sources.isdisjoint(tensor_outputs(e)):
+            sources.update(tensor_inputs(e))
+    if any(groups <= graph.concrete_groups(t.visible) for t in sources.intersection(fusion.input_tensors)):
+        return False
+    for e in fusion.tensor_exprs:
+        if not found.isdisjoint(tensor_inputs(e)):
+            found.update(tensor_outputs(e))
+            if isinstance(e, Reducing):
+                return isinstance(expr, Reduction)
+    return False
 
 
 def _is_pick(expr: Resize) -> bool:

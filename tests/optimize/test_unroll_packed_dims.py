@@ -198,3 +198,57 @@ def test_other_windows_stay_reductions(name: str, monkeypatch: pytest.MonkeyPatc
     fusion = fd.fusion.ir_fusion
     assert unroll_packed_dims(fusion) is fusion
     fd.validate([np.random.default_rng(1).standard_normal(shape).astype(np.float32)], device="simulator")
+
+
+# --- coordinates of pairs ---------------------------------------------------------------------------------------------
+
+
+def squares(x: Any, y: Any) -> Any:
+    """Of the distances of all points."""
+    e = x.unsqueeze(1) - y.unsqueeze(0)
+    return (e * e).sum(-1)
+
+
+PAIRS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "nearest": lambda o, x, y: o.min(squares(x, y), 1),
+    "kernel sums": lambda o, x, y: o.sum(o.exp(-squares(x, y)), 0),
+    "nearest of both, as one number": lambda o, x, y: (
+        o.sum(o.min(squares(x, y), 1), 0) + o.max(o.min(squares(x, y), 0), 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_what_all_pairs_have_is_not_stored(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    rng = np.random.default_rng(0)
+    given: list[Any] = [rng.integers(-4, 5, (n, count)).astype(np.float32) / 4 for n in (37, 50)]
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, count], True, Float) for _ in range(2))
+        fd.add_output(PAIRS[name](fd.ops, x, y))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    (wanted,) = evaluate_fusion(fusion, given)
+    (found,) = fd.execute(given, device="simulator")
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5)
+    stored = [
+        s.fusion.output_tensors for s in segment_fusion(optimize_fusion(fusion, lambda stage, text: None)).segments
+    ]
+    assert not any(sum(not d.is_broadcast for d in t.visible) == 2 for ts in stored for t in ts)
+
+
+LARGER: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "an input has the dims": lambda o, x, y: o.sum(o.max(x * y[:1], 1), 0),
+    "an output is of pairs": lambda o, x, y: squares(x, y),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_results_that_are_no_larger_or_not_reduced_again_stay_reductions(name: str) -> None:
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, 3], True, Float) for _ in range(2))
+        fd.add_output(LARGER[name](fd.ops, x, y))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    assert unroll_packed_dims(fusion) is fusion
