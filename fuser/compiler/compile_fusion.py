@@ -42,7 +42,7 @@ from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.kernel_split import KernelSplit
 from fuser.schedule.cost.two_kernel_reduction import TwoKernelSplit
-from fuser.schedule.segmentation.segment import AcceptError, Segment, SizeRefusal
+from fuser.schedule.segmentation.segment import AcceptError, Segment, SizeRefusal, refusals_of_both
 from fuser.schedule.segmentation.segmentation import SegmentedFusion, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
@@ -278,9 +278,15 @@ def _intermediate(t: Tensor, segment: Segment, layouts: SlotLayouts, slots: _Slo
 
 
 def segments_text(segmented: SegmentedFusion, reasons: Sequence[str] = ()) -> str:
-    """Each segment's scheduler, why those before it refused, and its exprs; first why the fusion was cut again, if it was."""
+    """Each segment's scheduler, why those before it refused, and its exprs; first why the fusion was cut again, if it was.
+    Between two kernels, why they are not one."""
     lines = [f"# cut again: {reason}" for reason in reasons]
     for k, segment in enumerate(segmented.segments):
+        before = segmented.segments[k - 1] if k else None
+        if before is not None and before.has_kernel and segment.has_kernel:
+            why = refusals_of_both(segmented.fusion, before, segment)
+            lines += [f"# segments {k - 1} and {k} as one kernel"] if why else []
+            lines += [f"#   {t.name} refused: {reason}" for t, reason in why]
         call = segment.call
         taker = segment.scheduler.type.name if call is None else f"a library: {LIBRARY_OPS[call.op].reason}"
         lines.append(f"# segment {k}: {taker}")

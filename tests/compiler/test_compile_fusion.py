@@ -200,3 +200,25 @@ def test_the_structure_is_analysed_once(rows: int, monkeypatch: pytest.MonkeyPat
     again, fewer = compiled(rows, 4096)
     assert again == 0, "no copy of the fusion, which would be asked anew"
     assert fewer < graphs
+
+
+def test_why_two_kernels_are_not_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by itself is refused for other reasons, which say nothing of both."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(fd.ops.cumsum(x, 0), 1))
+    text = fd.explain([np.ones((6, 8), np.float32)], file=False).stages["segments.py"]
+    (both,) = text.split("# segments 0 and 1 as one kernel\n")[1:]
+    assert (
+        "inner_persistent refused: t1 is scanned along other dimensions than t2 is reduced over"
+        in both.split("# segment 1")[0]
+    )
+
+
+def test_one_kernel_is_not_asked_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(fd.ops.cumsum(x, 1), 1))
+    assert "as one kernel" not in fd.explain([np.ones((6, 8), np.float32)], file=False).stages["segments.py"]

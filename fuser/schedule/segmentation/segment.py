@@ -163,6 +163,17 @@ def accepting_schedulers(segment: Segment) -> Iterator[Scheduler]:
             yield scheduler
 
 
+def refusals_of_both(fusion: Fusion, first: Segment, second: Segment) -> tuple[tuple[SchedulerType, str], ...]:
+    """Why no scheduler takes two segments of a fusion as one kernel; empty where one would, so that sizes or costs decided, or
+    where the fusion does not have their exprs as they are."""
+    both = {*first.fusion.tensor_exprs, *second.fusion.tensor_exprs}
+    exprs = [e for e in fusion.tensor_exprs if e in both]
+    if len(exprs) < len(both):
+        return ()
+    scheduler, why = choose_scheduler(sub_fusion(fusion, exprs)[0])
+    return why if scheduler is None else ()
+
+
 def accepted_segment(
     part: Fusion, extents: tuple[Symbol, ...], size_refusals: Collection[SizeRefusal] = ()
 ) -> Segment | None:
