@@ -46,6 +46,7 @@ from fuser.ir.fusion.fusion import (
     Expand,
     Expr,
     ExpSum,
+    ExtentConstraint,
     ExtentOp,
     Full,
     Fusion,
@@ -278,32 +279,28 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     changed = any(not e.is_resolved or r.copies for e, r in zip(reshapes, resolved, strict=True))
     if not equal and not changed:
         return fusion
-    ones = _reshaped_ones(fusion, dict(zip(reshapes, resolved, strict=True)), extents)
-    return _Rebuild(fusion, equal, dict(zip((e.output for e in reshapes), resolved, strict=True)), ones).run()
+    resolution_of = dict(zip((e.output for e in reshapes), resolved, strict=True))
+    made = _Rebuild(fusion, equal, resolution_of, {}).run()
+    ones = _ones_of_inputs(made, extents)
+    if not ones:
+        return made
+    # Of what these have to be equal to nothing is left to see.
+    checked = [c for c in made.constraints if not ones.isdisjoint((*c.left.symbols, *c.right.symbols))]
+    return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
 
 
-def _reshaped_ones(
-    fusion: Fusion, resolved: Mapping[Reshape, Resolution], extents: Mapping[str, int]
-) -> frozenset[Int]:
-    """Extents of inputs that are 1 for every shape of these resolutions, and those that have to be equal to one of them."""
+def _ones_of_inputs(fusion: Fusion, extents: Mapping[str, int]) -> frozenset[Int]:
+    """Extents of dims of inputs that have to be 1, as a reshape or a squeeze takes the dims away, or to be equal to one that is."""
     own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
-    dims = [
-        (d.extent, is_one)
-        for e, found in resolved.items()
-        for of, flags in ((e.input, found.dropped), (e.output, found.added))
-        for d, is_one in zip(of.visible, flags, strict=True)
-    ]
-    ones = {extent for extent, is_one in dims if is_one and extent in own}
-    equal = [(c.left, c.right) for c in fusion.constraints]
+    pairs = [p for c in fusion.constraints for p in ((c.left, c.right), (c.right, c.left))]
     values = Environment(extents)
-    while more := {
-        b for pair in equal for a, b in (pair, pair[::-1]) if a in ones and b in own - ones and b.compute(values) == 1
-    }:
+    ones: set[Int] = {ONE}
+    while more := {b for a, b in pairs if a in ones and b in own - ones and b.compute(values) == 1}:
         ones |= more
-    return frozenset(ones)
+    return frozenset(ones - {ONE})
 
 
-def _with_ones(tensor: Tensor, ones: frozenset[Int]) -> Tensor:
+def _with_ones(tensor: Tensor, ones: Set[Int]) -> Tensor:
     """An input, as if dims of these extents had been defined as 1."""
     if ones.isdisjoint(d.extent for d in tensor.logical):
         return tensor
@@ -322,30 +319,29 @@ class _Rebuild:
         fusion: Fusion,
         equal: frozenset[tuple[Int, Int]],
         resolved: Mapping[Tensor, Resolution],
-        reshaped_ones: frozenset[Int],
+        ones_of_inputs: Mapping[Int, Int],
+        constraints: Sequence[ExtentConstraint] = (),
     ) -> None:
         self.resolved = resolved
         self.fusion = fusion
         self.equal = equal
         self.ones = frozenset(e for e, other in equal if other is ONE)
         # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol, as its dim never broadcasts,
-        # unless all shapes have that 1: what it has to be equal to is checked as before.
+        # unless it has to be 1: what it has to be equal to is checked as before.
         self.known: dict[Int, Int] = {
             e: ONE
             for e in self.ones
             if isinstance(e, (Select, Min)) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
         }
-        self.known.update(dict.fromkeys(reshaped_ones, ONE))
+        self.known.update(ones_of_inputs)
         # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
         for e, other in dynamic_extents(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
         self.builder = FusionBuilder.of_concrete(fusion)
-        self.tensors = {t: _with_ones(t, reshaped_ones) for t in fusion.input_tensors}
+        self.tensors = {t: _with_ones(t, ones_of_inputs.keys()) for t in fusion.input_tensors}
         self.builder.inputs = [self.tensors[v] if isinstance(v, Tensor) else v for v in fusion.inputs]
-        self.builder.constraints = [
-            (None, c) for c in fusion.constraints if not reshaped_ones.isdisjoint((c.left, c.right))
-        ]
+        self.builder.constraints = [(None, c) for c in constraints]
         self.scalars: dict[Scalar, Scalar] = {}
 
     def run(self) -> Fusion:

@@ -68,7 +68,7 @@ def lookup_in_op(tensors: FramedTensors, kind: GatherKind, source: Tensor, index
         return None
     visible = expr.output.visible
     operands = [v for v in expr.inputs if isinstance(v, Tensor)]
-    if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, visible, strict=True)):
+    if any(a.is_broadcast and not d.is_broadcast for v in operands for a, d in zip(v.visible, visible, strict=True)):
         pairs = enumerate(zip(source.visible, index.visible, strict=False))
         if kind is GatherKind.gather and all(d == dim or own.extent is other.extent for d, (own, other) in pairs):
             kind = GatherKind.take_along_axis
