@@ -31,6 +31,51 @@ from fuser.ir.ops.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, Point
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 
+PROMOTION = """\
+*The promoted dtype* of operands follows from their dtypes and from what they are: tensors with dims, tensors of rank 0,
+scalars. Numbers are scalars: a Python bool is a Bool, an int an Int, a float a Double, a complex number a ComplexDouble.
+So are sizes: `x.size(0)` is an Int.
+
+- Operands that are all of one dtype keep it.
+- Within each of these groups the result is the later of Bool, Int32, Int, Index, 16-bit floats, Float, Double. Half with
+  BFloat16 is Float, and a scalar of 16 bits counts as Float. A complex dtype with Double or ComplexDouble gives
+  ComplexDouble, else ComplexFloat. UInt64 does not mix with other integers.
+- Tensors with dims decide over tensors of rank 0, and those over scalars: the lesser one counts only where it is of a
+  higher kind (Bool < integer < float < complex), and then gives its dtype; a float with a lesser complex one gives the
+  complex dtype of its own precision. So a Float tensor times 0.5 is Float, and an Int32 tensor plus 2 is Int32.
+
+Unlike in torch, where such a number becomes float32:
+
+| | dtype | instead |
+| --- | --- | --- |
+| an Int, Int32 or Bool tensor `x * 0.5` | Double | `x.float() * 0.5` |
+| `ops.iota(n) * 0.5` | Double | `ops.iota(n, dtype=DataType.Float) * 0.5` |
+| `ops.where(c, 1.0, 0.0)`, with two numbers | Double | `ops.where(c, 1.0, 0.0).float()` |
+
+Where all operands are integers, `/`, `sqrt` and the other ops of result FLT give Float, in a program of Doubles as well:
+`x.size(1) / 3`, `ops.sqrt(x.size(1))`. Of Double are `x.size(1) / 3.0`, `x.size(1) ** 0.5` and
+`ops.sqrt(ops.cast(x.size(1), DataType.Double))`.""".splitlines()
+
+BYTES = """\
+There are no integers of 8 or 16 bits and no floats of 8 bits. Hand such arrays over as words of Int32: `a.view(np.int32)`,
+in torch `a.view(torch.int32)`, of an array whose last dim is contiguous and a multiple of 4 bytes. In the fusion, for
+`q` of shape [m, n] and `shift = ops.iota(4, 0, 8, DataType.Int32)`:
+
+- uint8: `byte = (q.unsqueeze(-1) >> shift) & 255`, then `byte.float().reshape(m, 4 * n)`
+- int8: `((q.unsqueeze(-1) << (24 - shift)) >> 24).float().reshape(m, 4 * n)`
+- 8-bit floats: `table.index_select(byte.reshape(-1), 0)`, `table` an input of the 256 values
+- back: `((y & 255) << shift).sum(-1, dtype=DataType.Int32)` of an Int32 tensor `y` of shape [m, n, 4]
+
+`benchmarks/everyday/quantisation.py` does so for weights of 8 and 4 bits, and `packed_rgba_to_normalized` of
+`benchmarks/everyday/vision.py` for images.""".splitlines()
+
+DIVISION = """\
+`lhs // rhs`, which has no name, is the quotient rounded toward minus infinity: of the promoted dtype for integers,
+`floor(lhs / rhs)` for floats.
+
+Integers wrap. Division of integers by 0 raises nothing: `div`, `mod`, `fmod` and `%` give -1 for Int32; for Int 4294967295
+where lhs is in [0, 2**32), else -1; where they give -1, `//` gives -2. GPUs and the simulator agree.""".splitlines()
+
 OTHERS = (*SHAPE_OPS, *RESHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS, *TRIANGLES)
 KINDS = {"f": "floating", "i": "integer", "b": "Bool", "c": "complex", "u": "UInt64"}
 
@@ -133,7 +178,13 @@ def page() -> str:
         "Written by `tools/generate_ops_page.py` from `fuser/ir/ops/op_table.py` and the docstrings: not by hand.",
         "`help(fuser.ops.add)` shows the same, with the errors.",
         "",
+        "## Dtypes",
+        "",
         f"Tensors can be of dtype {supported}. Not yet: {defined}.",
+        "",
+        *PROMOTION,
+        "",
+        *BYTES,
         "",
         "## Pointwise",
         "",
@@ -144,11 +195,13 @@ def page() -> str:
         "",
         "*operands*: " + ", ".join(f"{k} {kind}" for k, kind in KINDS.items()) + ".",
         "",
-        "*result*:",
+        "*result* (the promoted dtype: see Dtypes):",
         "",
         *(f"- {rule.name}: {rule.value}" for rule in DtypeRule),
         "",
         *pointwise,
+        "",
+        *DIVISION,
         "",
         "Beside them:",
         "",
@@ -157,7 +210,8 @@ def page() -> str:
         "## Reductions",
         "",
         "Also called as `name(arg)` for all dims and `name(arg, dim, ...)` for one. 16-bit floats accumulate in Float and",
-        "round once; `sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for.",
+        "round once; `sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for. Over no elements `sum` is 0,",
+        "`prod` 1, `max` the least value of the dtype (-inf, False), `min` the greatest (inf, True), `mean` and `var` nan.",
         "",
         *reductions,
         "",
@@ -196,8 +250,10 @@ def page() -> str:
         "the dtype; both may be called (`x.shape()`).",
         "",
         "`x[1:, -1, None, ...]` takes parts: ints and integer scalars one element of a dim, which is dropped; slices a run of",
-        "them, clamped to the extent; `None` is a new dim of extent 1. Negative positions count from the end. Steps and",
-        "tensors as subscripts are refused: `index_select`, `take_along_axis` and `where` are for those.",
+        "them, clamped to the extent, each a step of at least 1 behind the last (`x[:, 1::2]`); `None` is a new dim of",
+        "extent 1. Negative positions count from the end. Negative steps are refused: `index_select` with",
+        "`ops.iota(n, n - 1, -1)` reverses a dim of n elements. So are tensors: `index_select`, `take_along_axis` and `where`",
+        "are for those.",
         "",
         "`==` and `!=` compare elements, as `eq` and `ne`; `is` says whether two names are one tensor, and tensors are keys by",
         "that.",

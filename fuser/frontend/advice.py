@@ -85,12 +85,12 @@ RECIPES: dict[str, str] = {
     "any": "y = fd.ops.max(x != 0, dims=[-1])",
     "all": "y = fd.ops.min(x != 0, dims=[-1])",
     "batch_norm": "var, mean = fd.ops.var_mean(x, [0], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5) * w + b",
-    "array_split": "y, z = x[:2], x[2:]",
+    "array_split": "n = (x.size(0) + 1) // 2  # two halves of dim 0\ny, z = x[:n], x[n:]",
     "binary_cross_entropy_with_logits": (
         "y = (fd.ops.maximum(x, 0.0) - x * w + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))).mean()"
     ),
     "celu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
-    "chunk": "y, z = x[:2], x[2:]",
+    "chunk": "n = (x.size(1) + 1) // 2  # two halves of dim 1\ny, z = x[:, :n], x[:, n:]",
     "cosine_similarity": "y = (x * w).sum(-1) / fd.ops.sqrt((x * x).sum(-1) * (w * w).sum(-1))",
     "count_nonzero": "y = fd.ops.sum(x != 0, dims=[-1])",
     "cross_entropy": (
@@ -101,7 +101,7 @@ RECIPES: dict[str, str] = {
     "dropout": "y = fd.ops.where(fd.ops.uniform(0.0, 1.0, x.shape) < 0.9, x * (1 / 0.9), 0.0)",
     "elu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
     "eye": "i = fd.ops.iota(4)\ny = i.unsqueeze(1) == i",
-    "flip": "n = x.size(-1)\ny = fd.ops.index_select(x, fd.ops.iota(n, n - 1, -1), -1)",
+    "flip": "dim = -1\nn = x.size(dim)\ny = fd.ops.index_select(x, fd.ops.iota(n, n - 1, -1), dim)",
     "floor_divide": "y = x // w",
     "gelu": "y = 0.5 * x * (1.0 + fd.ops.erf(x * 0.7071067811865476))",
     "group_norm": (
@@ -153,7 +153,7 @@ RECIPES: dict[str, str] = {
     "softplus": "y = fd.ops.maximum(x, 0.0) + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))",
     "stack": "y = fd.ops.cat([x.unsqueeze(0), w.unsqueeze(0)], 0)",
     "std": "y = fd.ops.sqrt(x.var(-1))",
-    "split": "y, z = x[:2], x[2:]",
+    "split": "y, z = x[:, :2], x[:, 2:]  # parts of 2 along dim 1",
     "argmax": "y = fd.ops.topk(x, 1, -1)[1]",
     "argmin": "y = fd.ops.topk(x, 1, -1, False)[1]",
     "sort": "y = fd.ops.take_along_axis(x, fd.ops.argsort(x, -1), -1)",

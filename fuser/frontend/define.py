@@ -25,7 +25,7 @@ from fuser.frontend.operation import (
 )
 from fuser.frontend.scalars import constant
 from fuser.frontend.tensor_descriptor import compute_tensor_descriptor
-from fuser.ir.ops.dtypes import DataType, as_dtype, scalar_type
+from fuser.ir.ops.dtypes import AS_WORDS, DataType, as_dtype, scalar_type
 from fuser.tracebacks import short_traceback
 
 Contiguity = tuple[bool | None, ...]
@@ -181,7 +181,8 @@ def require_supported_dtype(what: str, dtype: DataType) -> None:
     if dtype is DataType.Null:
         raise DefinitionRuntimeError(f"{what}() needs a dtype, got Null")
     if not dtype.is_supported:
-        raise NotSupportedError(f"{what}(): dtype {dtype.name} is not supported yet")
+        advice = f"; {AS_WORDS}" if dtype.itemsize == 1 and what == "define_tensor" else ""
+        raise NotSupportedError(f"{what}(): dtype {dtype.name} is not supported yet{advice}")
 
 
 # --- scalars ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from fuser.errors import (
     DefinitionRuntimeError,
     DefinitionTypeError,
     DefinitionValueError,
+    ElementTypeError,
     FuserError,
     InputTypeError,
     NotSupportedError,
@@ -21,7 +22,7 @@ from fuser.errors import (
 from fuser.frontend.define import define_scalar_in, define_tensor_in, define_vector_in
 from fuser.frontend.fusion_handle import Fusion, FusionGuard
 from fuser.frontend.handles import TensorView, Val
-from fuser.ir.ops.dtypes import DataType
+from fuser.ir.ops.dtypes import DataType, dtype_remedy
 from fuser.missing_names import like_names
 from fuser.options import logger
 from fuser.source_location import caller_location
@@ -277,7 +278,11 @@ class FusionDefinition(metaclass=_DefinitionClass):
         """
         from fuser.runtime.arrays.arrays import describe_array
 
-        view = describe_array(x)
+        try:
+            view = describe_array(x)
+        except ElementTypeError as error:
+            remedy = f": {dtype_remedy(x.dtype)}" if hasattr(x, "dtype") else ""
+            raise ElementTypeError(f"{error.message}{remedy}", location=caller_location()) from None
         if view.is_host and view.sizes and view.kind not in ("numpy",) and not _simulated():
             raise DefinitionValueError(
                 f"Found unsupported device {view.device[0]}, only scalar CPU or CUDA tensors are supported",

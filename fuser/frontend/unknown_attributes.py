@@ -47,8 +47,9 @@ def no_numpy_function(handle: Val, function: Any, *_: object) -> NoReturn:
     if name in OPS:
         advice = f"; call fd.ops.{getattr(OPS[name], 'overloads', (name,))[-1]}"
     else:
-        # The names mean what they mean in torch: its repeat tiles.
-        advice = advice_on("repeat_interleave" if name == "repeat" else name, OPS, "fd.ops.")
+        # The names mean what they mean in torch: its repeat tiles, and its split takes the size of the parts.
+        meant = {"repeat": "repeat_interleave", "split": "array_split"}.get(name, name)
+        advice = advice_on(meant, OPS, "fd.ops.")
     raise DefinitionTypeError(
         f"numpy.{name} takes arrays, and a tensor of a definition has no values{advice}", location=caller_location()
     )

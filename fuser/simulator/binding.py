@@ -61,6 +61,22 @@ class Binding:
                 empty = np.zeros(0, np.uint8)
                 return MemoryView(wave, buffer, empty, None, base=0, stride=0, size=0, shadow=None)
 
+    def extent_of(self, symbol: Symbol) -> int | None:
+        """An extent that the kernel is not passed, by the elements of the buffers whose sizes it decides; None where none does.
+
+        It is too large where the memory of all of them is larger than they are.
+        """
+        found: list[int] = []
+        for buffer, bound in self.buffers.items():
+            symbols = buffer.size.symbols
+            if bound.region is None or symbol not in symbols or not symbols <= self.values.keys() | {symbol}:
+                continue
+            sizes = [buffer.size.evaluate({**self.values, symbol: n}) for n in (1, 2, 3)]
+            step = sizes[1] - sizes[0]
+            if 0 < step == sizes[2] - sizes[1] and (bound.size - sizes[0]) % step == 0:
+                found.append((bound.size - sizes[0]) // step + 1)
+        return min(found, default=None)
+
     def make_shadows(self, clock: Clock) -> dict[Buffer, Shadow]:
         """Shadows of the stretches of device memory that the kernel writes; buffers that overlap share one."""
         result: dict[Buffer, Shadow] = {}

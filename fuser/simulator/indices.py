@@ -245,26 +245,32 @@ class IndexGuard:
 
 
 class SymbolGuard:
-    """Finds a value that a symbol must not have: outside [lo, hi], not below `below`, no multiple of `multiple`."""
+    """Finds a value that a symbol must not have: outside [lo, hi], not below `below`, no multiple of `multiple`.
 
-    def __init__(self, definition: Definition) -> None:
+    `extent`: what an index of the user's must be below, where the kernel is not passed the symbols of `below`.
+    """
+
+    def __init__(self, definition: Definition, extent: int | None) -> None:
         self.symbol = symbol = definition.symbol
         self.given = definition.given
         is_bounded = definition.is_bounded and symbol.below is not None
         self._below = vectorized((symbol.below,))[0] if is_bounded and symbol.below is not None else None
+        self._extent = extent
 
     @staticmethod
-    def make(definition: Definition, low: int, high: int, ranges: Ranges) -> SymbolGuard | None:
+    def make(
+        definition: Definition, low: int, high: int, ranges: Ranges, extent: int | None = None
+    ) -> SymbolGuard | None:
         """A guard for a symbol that is given values in [low, high]; None if all of these are right."""
         symbol = definition.symbol
         inside = (symbol.lo is None or symbol.lo <= low) and (symbol.hi is None or high <= symbol.hi)
         below = not definition.is_bounded or symbol.below is None or high < ranges.of(symbol.below)[0]
-        return None if inside and below and symbol.multiple == 1 else SymbolGuard(definition)
+        return None if inside and below and symbol.multiple == 1 else SymbolGuard(definition, extent)
 
     def find(self, value: Index, bounds: Sequence[Index], lanes: Lanes) -> tuple[str, int] | None:
         """(what is wrong, position in `lanes.shape`), or None. `bounds` are the symbols' values of `below`."""
         name, picked = self.symbol.name, np.asarray(lanes.pick(value))
-        limit = None if self._below is None else lanes.pick(self._below(*bounds)[0])
+        limit = self._extent if self._below is None else lanes.pick(self._below(*bounds)[0])
         position = _first_outside(picked, self.symbol.lo, self.symbol.hi, lanes)
         if position is not None:
             found, low, high = int(lanes.value_at(picked, position)), self.symbol.lo, self.symbol.hi

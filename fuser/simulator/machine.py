@@ -136,7 +136,11 @@ class Machine:
                     low = ranges.of(definition.sources[0])[0]
                     high = max(low, ranges.of(definition.sources[1])[1] - 1)
             ranges.define(definition.symbol, low, high)
-            symbol_guard = SymbolGuard.make(definition, low, high, ranges)
+            below = definition.symbol.below
+            extent = (
+                self.binding.extent_of(below) if definition.given is not None and isinstance(below, Symbol) else None
+            )
+            symbol_guard = SymbolGuard.make(definition, low, high, ranges, extent)
             if symbol_guard is not None:
                 self.symbol_guards[number] = symbol_guard
         for number, outputs in enumerate(self.program.evaluations):

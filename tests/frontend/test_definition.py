@@ -269,8 +269,16 @@ def test_from_array():
     assert x.dtype() is D.Half
     assert [d.extent.value for d in y.node.visible] == [3, 2]
     assert y.node.stride_order == (0, 1)
-    with FusionDefinition() as fd, pytest.raises(TypeError, match="int8"):
+    with (
+        FusionDefinition() as fd,
+        pytest.raises(TypeError, match=r"dtype int8 are not supported: .* handed over as words"),
+    ):
         fd.from_array(np.zeros(3, np.int8))
+    with (
+        FusionDefinition() as fd,
+        pytest.raises(TypeError, match="dtype uint32 are not supported: there is none for that"),
+    ):
+        fd.from_array(np.zeros(3, np.uint32))
 
 
 # --- Fusion and FusionGuard ---

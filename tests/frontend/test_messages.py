@@ -168,7 +168,17 @@ MATRIX: list[tuple[Mistake, str]] = [
     (
         lambda fd, x: np.split(x, 2),
         "numpy.split takes arrays, and a tensor of a definition has no values; it is written with other ops:\n"
-        "    y, z = x[:2], x[2:]",
+        "    n = (x.size(0) + 1) // 2  # two halves of dim 0\n    y, z = x[:n], x[n:]",
+    ),
+    (
+        lambda fd, x: x.chunk(2, 1),
+        "a TensorView has no attribute 'chunk'; it is written with other ops:\n"
+        "    n = (x.size(1) + 1) // 2  # two halves of dim 1\n    y, z = x[:, :n], x[:, n:]",
+    ),
+    (
+        lambda fd, x: x.flip(0),
+        "a TensorView has no attribute 'flip'; it is written with other ops:\n"
+        "    dim = -1\n    n = x.size(dim)\n    y = fd.ops.index_select(x, fd.ops.iota(n, n - 1, -1), dim)",
     ),
     (
         lambda fd, x: fd.ops.sum(x, [2]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from fuser.errors import DefinitionTypeError
+from fuser.errors import DefinitionTypeError, FuserError
 from tests.frontend.building import define, evaluate
 
 D = DataType
@@ -46,6 +46,9 @@ def test_no_dtype_is_the_default() -> None:
         assert fd.define_scalar(float).dtype() is D.Double
 
 
+INTEGERS = "integers are Int32, Int (of 64 bits) and UInt64"
+
+
 @pytest.mark.parametrize(
     ("spelled", "message"),
     [
@@ -59,9 +62,11 @@ def test_no_dtype_is_the_default() -> None:
         ),
         (
             "int8",
-            "must be a DataType, got str 'int8': DataType.Float, 'float32', np.float32 and torch.float32 are accepted.",
+            f"must be a DataType, got str 'int8': {INTEGERS}; an array of it is handed over as words, a.view(np.int32), ",
         ),
-        (np.int8, "must be a DataType, got type <class 'numpy.int8'>: there is none for that type; there are "),
+        (np.int8, f"must be a DataType, got type <class 'numpy.int8'>: {INTEGERS}; an array of it "),
+        (np.dtype(np.uint8), f"must be a DataType, got UInt8DType dtype('uint8'): {INTEGERS}; an array of it "),
+        (np.uint32, "must be a DataType, got type <class 'numpy.uint32'>: there is none for that type; there are "),
         (np.dtype(">f4"), "must be a DataType, got Float32DType dtype('>f4'): "),
         (3, "must be a DataType, got int: DataType.Float, "),
     ],
@@ -172,12 +177,16 @@ def test_a_number_that_does_not_fit() -> None:
     [
         ("flaot32", "did you mean 'float32'?"),
         ("bfloat", "did you mean 'bfloat16'?"),
-        (np.int8, "there is none for that type; there are float64, float32, "),
-        (np.dtype(np.uint16), "there is none for that type; there are float64, float32, "),
+        (
+            np.uint32,
+            "there are float64, float32, float16, bfloat16, int64, int32, uint64, bool, complex64, complex128.",
+        ),
+        (np.dtype(np.uint16), "an array of it is handed over as words, a.view(np.int32), which >> and & take apart"),
+        ("float8_e4m3fn", "dtype Float8_e4m3fn is not supported yet; an array of it is handed over as words"),
     ],
 )
 def test_a_dtype_that_is_none(dtype: Any, remedy: str) -> None:
-    with FusionDefinition() as fd, pytest.raises(DefinitionTypeError) as caught:
+    with FusionDefinition() as fd, pytest.raises(FuserError) as caught:
         fd.define_tensor([-1], dtype=dtype)
     assert remedy in caught.value.message
 

@@ -1,5 +1,6 @@
 """What operands become: dtypes of results, casts in the IR, broadcasts, constants."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -381,3 +382,59 @@ def test_uint64():
     out = evaluate(fd, np.array([5, 2**63 + 1], np.uint64))
     assert out[0].tolist() == [True, False]
     assert out[1].tolist() == [5, 2**63 + 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda fd, x: x.int() * 0.5, D.Double),
+        (lambda fd, x: (x > 0) * 0.5, D.Double),
+        (lambda fd, x: x.int().float() * 0.5, D.Float),
+        (lambda fd, x: fd.ops.iota(4) * 0.5, D.Double),
+        (lambda fd, x: fd.ops.iota(4, dtype=D.Float) * 0.5, D.Float),
+        (lambda fd, x: fd.ops.where(x > 0, 1.0, 0.0), D.Double),
+        (lambda fd, x: x.size(0) / 3, D.Float),
+        (lambda fd, x: fd.ops.sqrt(x.size(0)), D.Float),
+        (lambda fd, x: x.size(0) / 3.0, D.Double),
+        (lambda fd, x: x.size(0) ** 0.5, D.Double),
+        (lambda fd, x: fd.ops.sqrt(fd.ops.cast(x.size(0), D.Double)), D.Double),
+    ],
+)
+def test_dtypes_that_the_ops_page_tells(make, dtype):
+    with FusionDefinition() as fd:
+        assert make(fd, tensor(fd, D.Double)).dtype is dtype
+
+
+def test_bytes_in_words_as_the_ops_page_says():
+    m, n = 3, 2
+    stored = np.random.default_rng(0).integers(0, 256, (m, 4 * n), np.uint8)
+
+    def make(fd):
+        q = fd.define_tensor([m, n], dtype=D.Int32)
+        table = fd.define_tensor([256])
+        shift = fd.ops.iota(4, 0, 8, D.Int32)
+        byte = (q.unsqueeze(-1) >> shift) & 255
+        signed = ((q.unsqueeze(-1) << (24 - shift)) >> 24).float().reshape(m, 4 * n)
+        looked_up = table.index_select(byte.reshape(-1), 0)
+        packed = ((byte & 255) << shift).sum(-1, dtype=D.Int32)
+        return byte.float().reshape(m, 4 * n), signed, looked_up, packed
+
+    values = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e5m2).astype(np.float32)
+    unsigned, signed, looked_up, packed = evaluate(define(make), stored.view(np.int32), values)
+    np.testing.assert_array_equal(unsigned, stored)
+    np.testing.assert_array_equal(signed, stored.view(np.int8))
+    np.testing.assert_array_equal(looked_up, stored.view(ml_dtypes.float8_e5m2).astype(np.float32).reshape(-1))
+    np.testing.assert_array_equal(packed, stored.view(np.int32))
+
+
+@pytest.mark.parametrize(("dtype", "over_zero"), [(D.Int32, [-1, -1, -1]), (D.Int, [-1, 2**32 - 1, -1])])
+def test_integers_over_0_as_the_ops_page_says(dtype, over_zero):
+    def make(fd):
+        x = tensor(fd, dtype)
+        zero = x - x
+        return fd.ops.div(x, zero), fd.ops.mod(x, zero), fd.ops.fmod(x, zero), x % zero, x // zero
+
+    big = 2**31 - 1 if dtype is D.Int32 else 2**32
+    *others, floored = evaluate(define(make), np.array([-3, 7, big], dtype.numpy))
+    assert [x.tolist() for x in others] == [over_zero] * 4
+    assert floored.tolist() == [q - (q < 0) for q in over_zero]

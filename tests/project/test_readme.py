@@ -32,4 +32,4 @@ def test_programs_print_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> N
             exec(compile(program, str(README), "exec"), namespace)
         assert without_hashes(printed.getvalue()) == without_hashes(expected)
         programs += 1
-    assert programs == 5
+    assert programs == 6

@@ -255,8 +255,19 @@ def as_dtype(value: object) -> DataType | None:
     return _BY_NUMPY_NAME.get(stored.name) if is_native else None
 
 
+NARROW_INTEGERS = ("int8", "uint8", "int16", "uint16")
+
+AS_WORDS = (
+    "an array of it is handed over as words, a.view(np.int32), which >> and & take apart in the fusion (docs/ops.md, "
+    "Dtypes)"
+)
+"""What to do with arrays of elements that are narrower than any dtype there is."""
+
+
 def dtype_remedy(value: object) -> str:
     """What to write instead of a value that names no dtype."""
+    if _named_type(value) in NARROW_INTEGERS:
+        return f"integers are Int32, Int (of 64 bits) and UInt64; {AS_WORDS}"
     if isinstance(value, str) and value in AMBIGUOUS_SPELLINGS:
         numpy, torch = AMBIGUOUS_SPELLINGS[value]
         return f"it is {numpy} in NumPy and {torch} in torch, write {numpy!r} or {torch!r}"
@@ -267,8 +278,18 @@ def dtype_remedy(value: object) -> str:
     if isinstance(value, str) and (like := get_close_matches(value, numpy_names(), n=1, cutoff=0.8)):
         return f"did you mean {like[0]!r}?"
     if isinstance(value, type) or hasattr(value, "itemsize"):
-        return f"there is none for that type; there are {', '.join(numpy_names())}"
+        names = [name for name, dtype in _BY_NUMPY_NAME.items() if dtype.is_supported]
+        return f"there is none for that type; there are {', '.join(names)}"
     return "DataType.Float, 'float32', np.float32 and torch.float32 are accepted"
+
+
+def _named_type(value: object) -> str:
+    """What libraries call a type: `int8` for `"int8"`, `np.int8`, `np.dtype(np.int8)` and `torch.int8`; nothing for others."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, type):
+        return value.__name__
+    return str(getattr(value, "name", value)).removeprefix("torch.") if hasattr(value, "itemsize") else ""
 
 
 def scalar_type(value: object) -> DataType:
