@@ -281,7 +281,7 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
         return fusion
     resolution_of = dict(zip((e.output for e in reshapes), resolved, strict=True))
     made = _Rebuild(fusion, equal, resolution_of, {}).run()
-    ones = _ones_of_inputs(made, extents)
+    ones = _ones_of_inputs(made)
     if not ones:
         return made
     # Of what these have to be equal to nothing is left to see.
@@ -289,13 +289,12 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
 
 
-def _ones_of_inputs(fusion: Fusion, extents: Mapping[str, int]) -> frozenset[Int]:
-    """Extents of dims of inputs that have to be 1, as a reshape or a squeeze takes the dims away, or to be equal to one that is."""
+def _ones_of_inputs(fusion: Fusion) -> frozenset[Int]:
+    """Extents of inputs that have to be 1, as a reshape or a squeeze takes the dims away, or to be equal to one that is."""
     own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
     pairs = [p for c in fusion.constraints for p in ((c.left, c.right), (c.right, c.left))]
-    values = Environment(extents)
     ones: set[Int] = {ONE}
-    while more := {b for a, b in pairs if a in ones and b in own - ones and b.compute(values) == 1}:
+    while more := {b for a, b in pairs if a in ones and b in own - ones}:
         ones |= more
     return frozenset(ones - {ONE})
 

@@ -248,3 +248,21 @@ def test_a_part_of_a_lookup_in_what_is_the_same_along_the_index(dim: int) -> Non
     given: list[Any] = [rng.normal(size=(6, 1) if dim == 0 else (1, 8)), rng.integers(0, 6, (4, 5))]
     for a, b in zip(evaluate_fusion(before, given), evaluate_fusion(after, given), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_rows_of_an_op_whose_operands_are_only_asked_to_be_equally_long() -> None:
+    """A running sum from the end: of inputs that are read in reverse, each with a size of its own."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, y = (fd.define_tensor([-1, 5], True, D.Double) for _ in range(2))
+        back = o.iota(4, 3, -1, D.Int)
+        fd.add_output(o.cumsum(o.index_select(o.mul(o.add(x, y), 0.5), back, 0), 0))
+    assert fd.fusion is not None
+    before = fd.fusion.ir_fusion
+    after = hoist_displaced_reads(before)
+    verify_fusion(after)
+    assert is_at_inputs(after)
+    rng = np.random.default_rng(0)
+    given: list[Any] = [rng.integers(-4, 5, (4, 5)).astype(np.float64) for _ in range(2)]
+    for a, b in zip(evaluate_fusion(before, given), evaluate_fusion(after, given), strict=True):
+        np.testing.assert_array_equal(a, b)
