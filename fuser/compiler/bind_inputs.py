@@ -19,7 +19,7 @@ from fuser.ir.fusion.user_names import extent_text, input_label, input_list, inp
 from fuser.ir.integers.integers import Int, Symbol, symbol
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
-from fuser.runtime.array_view import ArrayView, share_elements
+from fuser.runtime.array_view import ArrayView, share_elements, strides_in_memory
 from fuser.runtime.arrays.arrays import cast_text, describe_array, input_sequence, library_of
 from fuser.runtime.devices.device import Device
 from fuser.runtime.generator import draw_state
@@ -316,10 +316,10 @@ def _check_updates(fusion: Fusion, values: Sequence[ArrayView | Number]) -> None
         view = values[position]
         if not isinstance(view, ArrayView) or view.array is None:
             continue
-        if overlaps_itself(view.sizes, view.strides):
+        if overlaps_itself(view.sizes, strides_in_memory(view)):
             raise InputRuntimeError(
                 f"{input_subject(fusion, position)} is updated in place, but its elements overlap in memory "
-                f"(shape {list(view.sizes)}, strides {list(view.strides)}); pass a contiguous copy",
+                f"(shape {list(view.sizes)}, strides {list(strides_in_memory(view))}); pass a contiguous copy",
                 location=output.alias_of.location,
             )
         for other, earlier in updated.items():

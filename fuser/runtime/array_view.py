@@ -64,6 +64,13 @@ def alignment_of(address: int, is_host: bool = False) -> int:
     return low & -low if low else MAX_ALIGNMENT
 
 
+def strides_in_memory(view: ArrayView) -> tuple[int, ...]:
+    """Strides of what the caller handed in, in elements; those of a view are of its copy where it is laid out anew."""
+    if view.kind == "numpy" and not view.address:
+        return tuple(s // view.dtype.itemsize for s in view.array.strides)
+    return view.strides
+
+
 def share_elements(a: ArrayView, b: ArrayView) -> bool:
     """Whether two arrays have a byte of an element in common. Exact up to a million elements, and of more where that is found
     out soon; else byte ranges that meet count as shared."""

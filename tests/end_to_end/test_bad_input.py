@@ -279,6 +279,8 @@ def test_in_place_input_that_overlaps_itself(untouched: Touched) -> None:
     assert "fd.define_tensor([-1, -1]" in str(error)
     window = np.lib.stride_tricks.as_strided(ones(40), (3, 8), (8, 4))
     refused(updating(), [window, ones(3, 8)], R, "its elements overlap in memory")
+    backwards = np.lib.stride_tricks.as_strided(ones(40)[20:], (3, 8), (-8, 4))
+    refused(updating(), [backwards, ones(3, 8)], R, "overlap in memory (shape [3, 8], strides [-2, 1])")
     assert untouched.calls == []
 
 

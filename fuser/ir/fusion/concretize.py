@@ -38,7 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
-from fuser.errors import InputRuntimeError
+from fuser.errors import DefinitionRuntimeError, InputRuntimeError
 from fuser.ir.fusion.dim_pairs import position_pairs
 from fuser.ir.fusion.fusion import (
     Broadcast,
@@ -286,7 +286,11 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
         return made
     # Of what these have to be equal to nothing is left to see.
     checked = [c for c in made.constraints if not ones.isdisjoint((*c.left.symbols, *c.right.symbols))]
-    return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
+    try:
+        return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
+    except DefinitionRuntimeError:
+        # A size that is told is none of these: the constraints say so, of the inputs.
+        return made
 
 
 def _ones_of_inputs(fusion: Fusion) -> frozenset[Int]:

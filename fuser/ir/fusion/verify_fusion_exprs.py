@@ -217,9 +217,8 @@ class ExprRules(DimRules):
             self._joined_dims((source, index), output, rest)
             self._joined_dims((index,), output, [dim])
             return
-        joins = expr.kind is GatherKind.take_along_axis
         for operand in (source, index):
-            self._pairs(expr, operand, output, lambda a, b: _is_gathered(a, b) or (joins and a.is_broadcast))
+            self._pairs(expr, operand, output, lambda a, b: _is_gathered(a, b) or (not is_select and a.is_broadcast))
         self._displaced(expr, source, output)
 
     def _library(self, expr: LibraryOp) -> None:

@@ -464,3 +464,16 @@ def test_a_number_that_is_not_1_is_told_from_a_dim_that_is() -> None:
     given = [np.ones((1, 3), np.float32), np.ones((7, 3), np.float32)]
     with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes, 7 and 1"):
         fd.execute(given, device="simulator")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_size_that_was_told_is_refused_as_an_input_where_the_dim_has_to_be_1(known: bool) -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([5]), fd.define_tensor([-1])
+        t = fd.ops.mul(y, 2.0)
+        fd.add_output(t.reshape(1, -1))
+        fd.add_output(t, alias_input=x)
+    if known:
+        fd.execute([np.ones(5, np.float32), np.ones(5, np.float32)], device="simulator")
+    with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes, 1 and 5"):
+        fd.execute([np.ones(5, np.float32), np.ones(1, np.float32)], device="simulator")

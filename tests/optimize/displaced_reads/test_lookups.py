@@ -232,6 +232,20 @@ def test_labels_of_a_shifted_cross_entropy_are_looked_up_in_the_input() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_part_of_elements_of_one_row() -> None:
+    """Of a symbolic number of rows of an index, which is 1."""
+    with FusionDefinition() as fd:
+        x, i = fd.define_tensor([1, -1], True, D.Double), fd.define_tensor([-1, 2], True, D.Int)
+        fd.add_output(fd.ops.gather(x, i, 1)[:, :1])
+    assert fd.fusion is not None
+    before = concretize(fd.fusion.ir_fusion, {"t0_size1": 3, "t1_size0": 1})
+    after = hoist_displaced_reads(before)
+    verify_fusion(after)
+    given: list[Any] = [np.arange(3.0).reshape(1, 3), np.array([[2, 0]])]
+    for a, b in zip(evaluate_fusion(before, given), evaluate_fusion(after, given), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_part_of_a_lookup_in_what_is_the_same_along_the_index(dim: int) -> None:
     """One element of each row is seen along all of a part, as it is along all of the lookup."""
