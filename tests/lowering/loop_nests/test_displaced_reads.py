@@ -225,7 +225,7 @@ def test_gathers(kind: GatherKind, types: Sequence[object]) -> None:
 
 
 def test_an_index_outside_is_reported() -> None:
-    """Undefined where it runs; the simulator says which access it was."""
+    """Undefined where it runs; the simulator says which index it was, and of which line."""
     b = FusionBuilder()
     x, index = b.input_tensor(Float, [-1]), b.input_tensor(Int32, [-1])
     out = b.gather(GatherKind.index_select, x, index, 0)
@@ -235,4 +235,5 @@ def test_an_index_outside_is_reported() -> None:
     inputs = [integers((6,)), np.array([0, 6], np.int32)]
     outcome = run(Lowered.of(s), inputs)
     assert outcome.error is not None
-    assert "t0" in str(outcome.error)
+    assert "the index 6 is outside of dim 0, which has extent 6: it must be in [0, 6)" in str(outcome.error)
+    assert "out = b.gather(GatherKind.index_select, x, index, 0)" in str(outcome.error)
