@@ -40,6 +40,7 @@ from typing import assert_never
 
 from fuser.errors import DefinitionRuntimeError, InputRuntimeError
 from fuser.ir.fusion.dim_pairs import position_pairs
+from fuser.ir.fusion.extent_binding import check_constraints
 from fuser.ir.fusion.fusion import (
     Broadcast,
     Cat,
@@ -271,6 +272,8 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     dim it is cut from, and every reshape is resolved.
 
     `resolved`: the resolutions for these inputs; found for dense ones if they are not given.
+
+    Raises InputRuntimeError where a size that is told contradicts a dim that has to be 1.
     """
     equal = equal_extents(dynamic_extents(fusion), extents)
     reshapes = reshapes_of(fusion)
@@ -289,8 +292,9 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     try:
         return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
     except DefinitionRuntimeError:
-        # A size that is told is none of these: the constraints say so, of the inputs.
-        return made
+        # Inputs that do not fit a size that is told are the caller's: the constraints say which.
+        check_constraints(made, extents)
+        raise
 
 
 def _ones_of_inputs(fusion: Fusion) -> frozenset[Int]:
