@@ -50,6 +50,7 @@ from fuser.ir.ops.dtypes import DataType
 from fuser.ir.ops.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.ops.op_table import compute_dtype
 from fuser.lowering.context import TensorLayout, global_layout, is_shared_by, row_major_axes
+from fuser.lowering.loop_nests.divide_once import divide_once
 from fuser.lowering.loop_nests.indexing import Indexer
 from fuser.lowering.loop_nests.nest_predicates import NestPredicates
 
@@ -188,7 +189,7 @@ class NestValues(NestPredicates):
         index = ZERO if dim.is_broadcast else indexer.index(self.graph.group(dim))
         if index is None:
             raise SchedulingError(f"{expr.output.name} cannot be indexed")
-        position: Value = IndexValue(index, DataType.Int)
+        position: Value = IndexValue(divide_once(index, self._unrolled), DataType.Int)
         # UInt64 has no arithmetic of its own; that of Int wraps to the same bits.
         compute = DataType.Int if dtype is DataType.UInt64 else compute_dtype(dtype)
         step, start = self._read(expr.step, indexer), self._read(expr.start, indexer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.integers.integers import FloorDiv, Int, Mod, symbol
-from fuser.ir.kernel.kernel import For, walk
+from fuser.ir.kernel.kernel import For, IndexValue, Store, Value, value_operands, walk
 from fuser.ir.kernel.kernel_accesses import stmt_reads
 from fuser.ir.ops.dtypes import DataType
 from fuser.ir.schedule.schedule import ScheduleBuilder
@@ -99,3 +100,35 @@ def test_rows_beside_one_run(shape: tuple[int, int]) -> None:
     assert read
     assert all(divide_once(o, lanes) is o or shape[0] == 1 for o in read)
     assert any(o.symbols & lanes for o in read)
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (7, 13), (1, 300)])
+def test_positions_along_one_run(shape: tuple[int, int]) -> None:
+    """Columns are counted from indices, and not read: they are values, of which a mask is made."""
+    b = FusionBuilder()
+    x, v = b.input_tensor(DataType.Float, [-1, -1]), b.input_tensor(DataType.Float, [-1])
+    zero, one = (b.constant(n, DataType.Int) for n in (0, 1))
+    column = b.pointwise("cast", [b.iota(v.visible[0].extent, zero, one, DataType.Int)], DataType.Float)
+    out = b.pointwise("add", [x, b.broadcast(column, [True, False])], DataType.Float)
+    b.add_output(b.pointwise("add", [out, b.broadcast(v, [True, False])], DataType.Float))
+    s = ScheduleBuilder(b.freeze())
+    (name,) = s.output_names
+    s.require_extent_range(v.name, 0, 8, 1000)
+    s.merge(name, 0, 1)
+    s.split(name, 0, 8)
+    s.split(name, 0, 32)
+    spread(s, name, (GX, BX, UNROLL))
+    s.inline_most()
+    arrays = [integers(shape), integers(shape[1:])]
+    kernel = check(s, arrays, facts=collect_facts(s.fusion, arrays) | frozenset(s.required_facts))
+    lanes = {st.symbol for st in walk(kernel.body) if isinstance(st, For) and st.unroll}
+    positions = [i for st in walk(kernel.body) if isinstance(st, Store) for i in _positions(st.value)]
+    assert any(i.symbols & lanes for i in positions)
+    assert all(divide_once(i, lanes) is i or shape[0] == 1 for i in positions)
+
+
+def _positions(value: Value) -> Iterator[Int]:
+    if isinstance(value, IndexValue):
+        yield value.expression
+    for operand in value_operands(value):
+        yield from _positions(operand)
