@@ -145,6 +145,7 @@ class ReductionParams:
                    all up to the first kept one
     grid_along     with `block_outer`: blocks that share a reduction split each contiguous range, instead of sharing them out
     cluster        blocks that share a reduction are a cluster, and combine results through distributed shared memory
+    extent_ranges  (input, dim, low, high): extents for which the elements of an access are in at most two rows
     """
 
     order: tuple[int, ...]
@@ -161,6 +162,7 @@ class ReductionParams:
     grid_along: bool = False
     access: Access = Aligned()
     cluster: bool = False
+    extent_ranges: tuple[ExtentRange, ...] = ()
     reasons: Sequence[str] = field(default=(), compare=False)
 
     @property

@@ -264,7 +264,7 @@ def _unrolls_of(space: ReductionSpace, steps: int) -> list[int]:
 
 def reduction_resident_blocks(space: ReductionSpace, threads: int, unroll: int, device: DeviceInfo) -> int:
     """Blocks that an SM holds; 0 where threads would not have their registers."""
-    registers = OWN_REGISTERS + ceil_div(unroll * space.bytes_per_step, REGISTER_BYTES)
+    registers = OWN_REGISTERS + unroll * space.held
     registers += (space.partials + ceil_div(space.written, REGISTER_BYTES)) * space.vector
     registers += unroll * space.vector if space.exponentials else 0
     # Some mapping has to be there: a small block spills least.

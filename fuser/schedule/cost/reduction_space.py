@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
+from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
@@ -18,11 +19,11 @@ from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, teste
 from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
-from fuser.schedule.analysis.reference import vector_limit
+from fuser.schedule.analysis.reference import input_dims, vector_limit
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.rounding import OF_ROWS, ceil_div, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
-from fuser.schedule.params import Access, Aligned, Peeled, Unaligned
+from fuser.schedule.params import Access, Aligned, ExtentRange, Peeled, Unaligned
 from fuser.schedule.scheduler import SegmentInputs
 
 # Most accumulators of a thread along kept dims: more would take the registers of loads in flight.
@@ -54,6 +55,7 @@ class ReductionSpace:
                     loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
+    held            registers that these take: one for each element that is read by itself
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
@@ -87,6 +89,7 @@ class ReductionSpace:
     misaligned: bool = False
     joined: int = 0
     written: int = 0
+    held: int = 1
     partials: int = 1
     element_work: int = 1
     row_work: int = 0
@@ -145,6 +148,7 @@ class SizedReduction:
     order: tuple[int, ...]
     run_dims: int
     accesses: RowAccesses
+    extent_ranges: tuple[ExtentRange, ...] = ()
 
 
 def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> SizedReduction:
@@ -196,6 +200,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
         bytes_per_step=vector * full,
+        held=sum(ceil_div(vector * size, REGISTER_BYTES) for name, size, _ in reads if name in names),
         statistics=any(isinstance(e, Welford) for e in reductions),
         may_split=sink_pass_count(empty_schedule(segment)) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
@@ -214,7 +219,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         is_dense=is_dense,
         stored=sum(t.dtype.itemsize for t in segment.output_tensors if reduced.isdisjoint(map(graph.group, t.visible))),
     )
-    return SizedReduction(space, order, run_dims, accesses)
+    return SizedReduction(space, order, run_dims, accesses, _ranges_of_two_rows(found, row, accesses))
 
 
 def _find_accesses(
@@ -269,6 +274,26 @@ def _find_accesses(
         limit = min(limit, short)
         accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     return row, accesses, run_dims
+
+
+def _ranges_of_two_rows(found: ReducedSpace, row: Sequence[Group], accesses: RowAccesses) -> tuple[ExtentRange, ...]:
+    """What is asked where places along the fastest dim are found by dividing places in a row of several dims: that the elements
+    of an access are in at most two runs of that dim, so that one division serves them all."""
+    fastest, vector = row[-1], accesses.vector
+    if vector == 1 or found.sizes[fastest] < vector or not _divides_rows(found, row):
+        return ()
+    places = input_dims(found.segment).get(fastest, ())
+    place = next(((name, i) for name, i, dim in places if dim.extent is fastest.extent), None)
+    return () if place is None else ((*place, vector, INDEX_LIMIT),)
+
+
+def _divides_rows(found: ReducedSpace, row: Sequence[Group]) -> bool:
+    """Whether some value has other dims than a row, or an argument is not one run of memory along it."""
+    graph, whole = found.graph, frozenset(row)
+    along = (whole.intersection(graph.concrete_groups(t.visible)) for t in found.segment.tensors)
+    return any(row[-1] in dims and dims != whole for dims in along) or len(
+        contiguous_suffix(found.segment, row, found.sizes, found.inputs)
+    ) < len(row)
 
 
 def _reads_elements(segment: Fusion, fastest: Group, accesses: RowAccesses) -> bool:

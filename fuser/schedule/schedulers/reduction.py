@@ -50,7 +50,7 @@ from fuser.schedule.cost.mapping_search import best_mapping
 from fuser.schedule.cost.persistent_buffer_size import use_two_pass_statistics
 from fuser.schedule.cost.reduction_mappings import REDUCTIONS, ReductionMapping
 from fuser.schedule.cost.reduction_space import SizedReduction, find_reduction
-from fuser.schedule.params import Params, ParamsClass, ReductionParams
+from fuser.schedule.params import Aligned, Params, ParamsClass, ReductionParams
 from fuser.schedule.reasons import Reasons
 from fuser.schedule.scheduler import Accepted, Refused, Scheduler, SegmentInputs
 from fuser.schedule.schedulers.thread_reduction import is_thread_reduction_faster
@@ -58,6 +58,7 @@ from fuser.schedule.transforms.loops import (
     computed_source,
     merge_runs,
     reference_result,
+    require_extents,
     set_loop_types,
     split_grid_stride,
 )
@@ -118,6 +119,7 @@ def _params(found: SizedReduction, m: ReductionMapping, reasons: Sequence[str]) 
         grid_along=m.grid_along,
         access=found.accesses.access,
         cluster=m.cluster,
+        extent_ranges=found.extent_ranges,
         reasons=reasons,
     )
 
@@ -130,6 +132,7 @@ def schedule_reduction(
     in_registers   what a thread reads of its columns, in one iteration, stays there for all data passes
     """
     builder = ScheduleBuilder(segment)
+    require_extents(builder, params.extent_ranges)
     if in_registers:
         use_two_pass_statistics(builder)
     name = reference_result(builder)
@@ -286,6 +289,9 @@ def _transform(
         # The remainder loop is code of its own, which costs the time to fetch it if it runs once.
         types.append((at + 2, unrolled_as))
         serial.append(at + 2)
+    elif params.grid_reduce > 1 and params.inner and params.vector > 1 and not isinstance(params.access, Aligned):
+        # Elements of vectors that the ends of rows cut are tested one by one: not in the many iterations of a long row.
+        types.append((at + 2, unrolled_as))
     builder.transform_like(name)
     set_loop_types(builder, name, types)
     return _Steps(tuple(serial), at + 2)

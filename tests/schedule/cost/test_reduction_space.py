@@ -13,13 +13,17 @@ from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.reduction_mappings import reduction_mappings, reduction_work_of
-from fuser.schedule.cost.reduction_space import ReductionSpace, find_reduction
+from fuser.schedule.cost.reduction_space import ReductionSpace, SizedReduction, find_reduction
 from fuser.schedule.scheduler import SegmentInputs
 
 Float, Half = DataType.Float, DataType.Half
 
 
 def space_of(define: Callable[..., Any], *shapes: tuple[int, ...], dtype: DataType = Float) -> ReductionSpace:
+    return sized(define, *shapes, dtype=dtype).space
+
+
+def sized(define: Callable[..., Any], *shapes: tuple[int, ...], dtype: DataType = Float) -> SizedReduction:
     with FusionDefinition() as fd:
         tensors = [fd.define_tensor([-1] * len(s), [True] * len(s), dtype) for s in shapes]
         for out in define(fd.ops, *tensors):
@@ -27,7 +31,7 @@ def space_of(define: Callable[..., Any], *shapes: tuple[int, ...], dtype: DataTy
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     bound = bind_inputs(fusion, [TensorDescriptor(dtype, s, row_major(s), 256) for s in shapes])
-    return find_reduction(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200).space
+    return find_reduction(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
 
 
 def moved(space: ReductionSpace) -> float:
@@ -103,3 +107,30 @@ def test_results_are_stored() -> None:
     assert few.stored == many.stored == 8
     assert moved(few) == pytest.approx(4 << 22, rel=0.1)
     assert moved(many) >= (4 << 22) + (8 << 20)
+
+
+def test_an_element_that_is_read_by_itself_takes_a_register() -> None:
+    """Two halves of a vector share one."""
+    by_element = space_of(differences, (10_000, 1001), dtype=Half)
+    assert (by_element.vector, by_element.bytes_per_step, by_element.held) == (1, 3 * 2, 3)
+    in_vectors = space_of(fields, (1000, 64, 128), dtype=Half)
+    assert in_vectors.held == in_vectors.vector // 2
+
+
+def diagonal(ops: Any, x: Any) -> list[Any]:
+    """Of all elements, those of the diagonal twice."""
+    rows, columns = (ops.iota(x.size(d), 0, 1, DataType.Int32) for d in range(2))
+    own = ops.broadcast(rows, [False, True]) == ops.broadcast(columns, [True, False])
+    return [ops.sum(ops.where(own, x + x, x))]
+
+
+def whole(ops: Any, x: Any) -> list[Any]:
+    return [ops.sum(x)]
+
+
+def test_elements_of_an_access_are_in_at_most_two_rows_where_columns_are_told_apart() -> None:
+    found = sized(diagonal, (8193, 1203), dtype=Half)
+    assert found.extent_ranges == (("t0", 1, found.space.vector, 2**30),)
+    assert found.space.vector == 8
+    assert sized(diagonal, (300_007, 5), dtype=Half).extent_ranges == (), "they may be in three"
+    assert sized(whole, (8193, 1203), dtype=Half).extent_ranges == (), "nothing is divided"
