@@ -231,10 +231,11 @@ class PointwiseSpace:
         found: list[AccessPattern] = []
         for a in self.arguments:
             itemsize, is_read, looked_up = a.tensor.dtype.itemsize, a.tensor in self.inputs, lookups.get(a.name)
+            active = self._active(a)
             own = SHARES
             if is_read and looked_up is None:
                 whole = _elements(a) * itemsize
-                own = max(1, min(SHARES, SHARES * whole // max(1, read[a.tensor.name])))
+                own = max(1, min(active, SHARES * whole // max(1, read[a.tensor.name])))
             found.append(
                 AccessPattern(
                     itemsize=a.itemsize,
@@ -242,7 +243,7 @@ class PointwiseSpace:
                     is_stored=not is_read,
                     spans=self._spans(a, looked_up, parts),
                     own=own / SHARES,
-                    active=self._active(a),
+                    active=active / SHARES,
                     chain=1 if looked_up is None else 2,
                     is_aligned=a.name not in misaligned,
                     is_even=self._has_sector_aligned_rows(a),
@@ -268,8 +269,8 @@ class PointwiseSpace:
         steps = (s for s in steps if s >= min(SECTOR_BYTES, along * itemsize))
         return a.alignment % SECTOR_BYTES == 0 and not any(s % SECTOR_BYTES for s in steps)
 
-    def _active(self, a: Argument) -> float:
-        """The share of the indices of the loops at which a read has an element: not beside a slice that is padded."""
+    def _active(self, a: Argument) -> int:
+        """Of SHARES indices of the loops, those at which a read has an element: not beside a slice that is padded."""
         share = SHARES
         windows = () if a.displaced is None else a.displaced.windows
         for g, dim in a.dims.items():
@@ -277,7 +278,7 @@ class PointwiseSpace:
                 evaluate = self.described.evaluate
                 within = evaluate(windows[dim].end) - evaluate(windows[dim].begin)
                 share = min(share, share * max(0, within) // self.sizes[g])
-        return max(1, share) / SHARES
+        return max(1, share)
 
 
 def _length(count: int, part: int, last: int) -> int:

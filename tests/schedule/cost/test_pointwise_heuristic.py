@@ -13,6 +13,7 @@ from fuser.compiler.bind_inputs import bind_inputs
 from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion.fusion import Fusion
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.layouts import row_major
 from fuser.schedule.cost.estimate import CLOSE
 from fuser.schedule.cost.pointwise_heuristic import PointwiseHeuristic
@@ -120,3 +121,23 @@ def test_one_run_of_short_rows_counts_what_is_read_by_element() -> None:
     alone = proposed(*planned(swiglu, tensor(Half, 300_007, 257), tensor(Half, 300_007, 257)))
     assert isinstance(alone.access, Unaligned)
     assert math.prod(alone.block_shape) >= 32
+
+
+def mosaic(ops: Any, *quarters: Any) -> list[Any]:
+    """Four pictures beside and below one another."""
+    a, b, c, d = quarters
+    return [ops.cat([ops.cat([a, b], 1), ops.cat([c, d], 1)], 0)]
+
+
+def beside_zeros(ops: Any, x: Any) -> list[Any]:
+    return [ops.pad(x, [0, 1024, 0, 1024])]
+
+
+@pytest.mark.parametrize(("define", "count"), [(mosaic, 4), (beside_zeros, 1)])
+def test_a_piece_of_a_concatenation_is_read_where_it_is(define: Callable[..., Any], count: int) -> None:
+    """Not once for every element of the result."""
+    fusion, inputs = planned(define, *[tensor(DataType.Float, 1024, 1024)] * count)
+    segment = optimize_fusion(fusion, lambda stage, text: None)
+    work = heuristic_of(segment, inputs).plans()[0].work
+    assert work.read == pytest.approx(count * 4 * 1024**2, rel=0.01)
+    assert work.written == pytest.approx(4 * 4 * 1024**2, rel=0.01)
