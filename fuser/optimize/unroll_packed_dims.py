@@ -7,8 +7,9 @@ After:  t3, t4, t5, t6 = t0[:, :, 0], t0[:, :, 1], ...; t1 = max(maximum(maximum
         t2 = add(add(shift(div(t3, broadcast(t1)), 0), ...), ...)
 
 Four quantised values are packed into a word, with the scale of their row. A row is kept on chip where all that is reduced are
-rows, and words are elements of a row of words. Only where nothing else has the dim, of a few elements that are known. Words
-that are put together of elements taken one by one (`t2 = t5[:, :, 0] | t5[:, :, 1] << 8`) are the same.
+rows, and words are elements of a row of words. What is reduced to one number is no row: another kernel reads it again. Only
+where nothing else has the dim, of a few elements that are known. Words that are put together of elements taken one by one (`t2
+= t5[:, :, 0] | t5[:, :, 1] << 8`) are the same.
 
 Few coordinates of pairs, where what is reduced over them is reduced over pairs again:
 
@@ -33,6 +34,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from fuser.ir.fusion.concretize import MOST_COORDINATES
 from fuser.ir.fusion.fusion import (
     Broadcast,
     Expr,
@@ -62,7 +64,7 @@ from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.replace_exprs import replace_exprs
 
-MOST = 8
+MOST = MOST_COORDINATES
 """Elements of such a dim: values of 4 bits in a word. Each is code of its own."""
 _BY_ELEMENT = (Pointwise, Broadcast, Squeeze, Permute, Full, Iota)
 
@@ -148,7 +150,7 @@ def _packed_dim(fusion: Fusion) -> Group | None:
             continue
         if reduced(e) != {group} if isinstance(e, Reduction) else not _is_pick(e):
             continue
-        rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r)]
+        rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r) and r.output.visible]
         is_needed = bool(rows) and _needs(fusion, e, rows)
         if (is_needed or _is_of_pairs(fusion, e)) and _is_by_element(fusion, group):
             return group

@@ -109,6 +109,7 @@ OTHERS: dict[str, Callable[[Any, Any], Any]] = {
     "no statistics": lambda o, x: o.sum(o.cast(x, Float), [2]),
     "all values are stored": lambda o, x: (packed(4)(o, x)[0], quantised(o, x, 4, 127.0)[0]),
     "statistics that are not needed": lambda o, x: (o.sum(o.cast(x, Float), [2]), o.max(o.cast(x, Float), [1, 2])),
+    "one scale for all": lambda o, x: o.max(o.sub(o.cast(x, Float), o.max(o.cast(x, Float))), [2]),
     "a scan": lambda o, x: (packed(4)(o, x)[0], o.max(o.cumsum(o.cast(x, Float), 2), [1, 2])),
 }
 
