@@ -18,6 +18,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import TensorDescriptor
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import InnerPersistentParams, OuterPersistentParams, Params, PointwiseParams, ReductionParams
 from fuser.schedule.scheduler import Refused
 from fuser.schedule.schedulers.inner_persistent import InnerPersistentScheduler
@@ -200,3 +201,47 @@ def test_columns_of_odd_rows_are_reduced_by_more_blocks_than_are_resident() -> N
 
 def test_columns_of_whole_vectors_stay_one_kernel() -> None:
     assert len(proposed(scaled(2, [0]), (65_536, 1024))) == 1
+
+
+def pooled(features: int) -> FusionDefinition:
+    """Features of tokens, weighed by a softmax of scores that all features share."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, features], True, D.Float)
+        score = fd.define_tensor([-1, -1], True, D.Float)
+        e = fd.ops.exp(score - fd.ops.max(score, [1], True))
+        fd.add_output(fd.ops.sum(x * fd.ops.broadcast(e / fd.ops.sum(e, [1], True), [False, False, True]), [1]))
+    return fd
+
+
+def kernels_of(fd: FusionDefinition, *shapes: tuple[int, ...]) -> list[str]:
+    assert fd.fusion is not None
+    fusion, recorder = fd.fusion.ir_fusion, KeepingRecorder()
+    bound = bind_inputs(fusion, [TensorDescriptor(D.Float, s, row_major(s), 256) for s in shapes])
+    compile_fusion(fusion, bound, TextOnly(H200), recorder=recorder)  # type: ignore[arg-type]
+    return [text for name, text in recorder.stages.items() if name.endswith("kernel.cu")]
+
+
+def test_what_many_columns_share_is_computed_once() -> None:
+    kernels = kernels_of(pooled(768), (96, 385, 768), (96, 385))
+    assert len(kernels) == 2
+    assert ["ex2" in text for text in kernels] == [True, False]
+
+
+@pytest.mark.parametrize(("tokens", "features"), [(385, 2), (4, 768)], ids=str)
+def test_what_few_share_or_is_little_stays_in_the_kernel(tokens: int, features: int) -> None:
+    assert len(kernels_of(pooled(features), (96, tokens, features), (96, tokens))) == 1
+
+
+@pytest.mark.parametrize("features", [3, 70])
+def test_weights_from_a_kernel_of_their_own_are_the_same(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    monkeypatch.setattr(sys.modules["fuser.schedule.cost.kernel_split"], "OPERATION", 1e6)
+    rng = np.random.default_rng(features)
+    x, score = rng.standard_normal((3, 21, features), np.float32), rng.standard_normal((3, 21), np.float32)
+    fd = pooled(features)
+    (found,) = fd.execute([x, score])
+    assert len(fd.program([x, score]).launches()) == 2
+    weights = np.exp(score.astype(np.float64))
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.asarray(found), (x * weights[..., None]).sum(1), rtol=1e-4, atol=1e-5)
