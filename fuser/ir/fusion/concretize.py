@@ -29,6 +29,12 @@ shapes is one that was defined as 1: to take it away is no read, and reads aroun
 
     Before:  t1 = relu(t0[t0_size0, t0_size1]);  t2 = reshape(t1, [t0_size0 * t0_size1])
     After:   t1 = relu(t0[b 1, t0_size1]);  t2 = squeeze(t1)[t0_size1], for t0_size0 = 1
+
+Few coordinates, over which what all pairs of points have is reduced, are a number as well: each is code of its own then
+(optimize/unroll_packed_dims.py).
+
+    Before:  t2 = sub(t0[n, 1, t0_size1], t1[1, m, t1_size1]);  t3 = sum(t2, [2])          constraint t0_size1 == t1_size1
+    After:   t2 = sub(t0[n, 1, 3], t1[1, m, 3]);  t3 = sum(t2, [2]), for t0_size1 = t1_size1 = 3
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import product
 from typing import assert_never
 
 from fuser.errors import DefinitionRuntimeError, InputRuntimeError
@@ -84,8 +91,11 @@ from fuser.ir.fusion.tensors import IterDomain, IterKind, place_in_root
 from fuser.ir.fusion.user_names import extent_text, value_name
 from fuser.ir.fusion.views import view_chain, viewed
 from fuser.ir.integers.integer_nodes import Environment
-from fuser.ir.integers.integers import ONE, ZERO, Int, Max, Min, Select, Symbol, replaced
+from fuser.ir.integers.integers import ONE, ZERO, Int, Max, Min, Select, Symbol, const, replaced
 from fuser.ir.ops.scans import SCANS
+
+MOST_COORDINATES = 8
+"""Elements of a dim that are few."""
 
 # Per input tensor: (size, stride) of each dim.
 Layouts = Mapping[str, Sequence[tuple[int, int]]]
@@ -120,7 +130,34 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
                     found.update({(joined, e): None for e in extents})
             case _:
                 pass
+    few = (const(k) for k in range(1, MOST_COORDINATES + 1))
+    found.update(dict.fromkeys(product(_coordinates(fusion), few)))
     return tuple(found)
+
+
+def _coordinates(fusion: Fusion) -> Iterator[Int]:
+    """Extents of inputs along a last dim that alone is reduced, of what has more dims than any input it is computed from."""
+    own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
+    same: dict[Int, frozenset[Int]] = {}
+    for c in fusion.constraints:
+        both = same.get(c.left, frozenset({c.left})) | same.get(c.right, frozenset({c.right}))
+        same.update(dict.fromkeys(both, both))
+    found: dict[Int, None] = {}
+    for expr in fusion.exprs:
+        if (
+            isinstance(expr, Reduction)
+            and [d.is_reduction for d in expr.output.produced].index(True) == expr.input.ndim - 1
+        ):
+            classes = {same.get(d.extent, frozenset({d.extent})) for d in expr.input.visible if not d.is_broadcast}
+            sources = {expr.input}
+            for e in reversed(fusion.tensor_exprs):
+                if not sources.isdisjoint(expr_outputs(e)):
+                    sources.update(tensor_inputs(e))
+            dims_of = [{d.extent for d in t.visible} for t in sources.intersection(fusion.input_tensors)]
+            if dims_of and not any(all(c & dims for c in classes) for dims in dims_of):
+                last = expr.input.visible[-1].extent
+                found.update(dict.fromkeys(same.get(last, frozenset({last})) & own))
+    yield from found
 
 
 def _clamped_bounds(expr: Resize) -> Iterator[tuple[Int, Int]]:
@@ -283,17 +320,29 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     if not equal and not changed:
         return fusion
     resolution_of = dict(zip((e.output for e in reshapes), resolved, strict=True))
-    made = _Rebuild(fusion, equal, resolution_of, {}).run()
-    ones = _ones_of_inputs(made)
-    if not ones:
-        return made
+    coordinates = frozenset(_coordinates(fusion))
+    numbers = {e: other for e, other in equal if e in coordinates and other.is_const}
+    made = _rebuilt(fusion, fusion, equal, resolution_of, numbers, extents)
+    ones = dict.fromkeys(_ones_of_inputs(made), ONE)
+    return _rebuilt(fusion, made, equal, resolution_of, {**numbers, **ones}, extents) if ones else made
+
+
+def _rebuilt(
+    fusion: Fusion,
+    told: Fusion,
+    equal: frozenset[tuple[Int, Int]],
+    resolved: Mapping[Tensor, Resolution],
+    numbers: Mapping[Int, Int],
+    extents: Mapping[str, int],
+) -> Fusion:
+    """The fusion where these extents of inputs are numbers. `told`: has constraints, which are checked as before."""
     # Of what these have to be equal to nothing is left to see.
-    checked = [c for c in made.constraints if not ones.isdisjoint((*c.left.symbols, *c.right.symbols))]
+    checked = [c for c in told.constraints if not numbers.keys().isdisjoint((*c.left.symbols, *c.right.symbols))]
     try:
-        return _Rebuild(fusion, equal, resolution_of, dict.fromkeys(ones, ONE), checked).run()
+        return _Rebuild(fusion, equal, resolved, numbers, checked).run()
     except DefinitionRuntimeError:
         # Inputs that do not fit a size that is told are the caller's: the constraints say which.
-        check_constraints(made, extents)
+        check_constraints(told, extents)
         raise
 
 
@@ -307,11 +356,13 @@ def _ones_of_inputs(fusion: Fusion) -> frozenset[Int]:
     return frozenset(ones - {ONE})
 
 
-def _with_ones(tensor: Tensor, ones: Set[Int]) -> Tensor:
-    """An input, as if dims of these extents had been defined as 1."""
-    if ones.isdisjoint(d.extent for d in tensor.logical):
+def _with_numbers(tensor: Tensor, numbers: Mapping[Int, Int]) -> Tensor:
+    """An input, as if dims of these extents had been defined as the numbers."""
+    if numbers.keys().isdisjoint(d.extent for d in tensor.logical):
         return tensor
-    logical = tuple(IterDomain(d.name, ONE, IterKind.broadcast) if d.extent in ones else d for d in tensor.logical)
+    kinds = {ONE: IterKind.broadcast}
+    told = [(d, numbers.get(d.extent)) for d in tensor.logical]
+    logical = tuple(d if n is None else IterDomain(d.name, n, kinds.get(n, d.kind)) for d, n in told)
     order = memory_order(tensor.stride_order)
     flags = zip(order, tensor.contiguity, strict=True)
     contiguity = tuple(None if logical[d].is_broadcast else flag for d, flag in flags)
@@ -326,7 +377,7 @@ class _Rebuild:
         fusion: Fusion,
         equal: frozenset[tuple[Int, Int]],
         resolved: Mapping[Tensor, Resolution],
-        ones_of_inputs: Mapping[Int, Int],
+        numbers: Mapping[Int, Int],
         constraints: Sequence[ExtentConstraint] = (),
     ) -> None:
         self.resolved = resolved
@@ -334,19 +385,19 @@ class _Rebuild:
         self.equal = equal
         self.ones = frozenset(e for e, other in equal if other is ONE)
         # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol, as its dim never broadcasts,
-        # unless it has to be 1: what it has to be equal to is checked as before.
+        # unless it is one of the numbers: what it has to be equal to is checked as before.
         self.known: dict[Int, Int] = {
             e: ONE
             for e in self.ones
             if isinstance(e, (Select, Min)) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
         }
-        self.known.update(ones_of_inputs)
+        self.known.update(numbers)
         # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
         for e, other in dynamic_extents(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
         self.builder = FusionBuilder.of_concrete(fusion)
-        self.tensors = {t: _with_ones(t, ones_of_inputs.keys()) for t in fusion.input_tensors}
+        self.tensors = {t: _with_numbers(t, numbers) for t in fusion.input_tensors}
         self.builder.inputs = [self.tensors[v] if isinstance(v, Tensor) else v for v in fusion.inputs]
         self.builder.constraints = [(None, c) for c in constraints]
         self.scalars: dict[Scalar, Scalar] = {}

@@ -477,3 +477,55 @@ def test_a_size_that_was_told_is_refused_as_an_input_where_the_dim_has_to_be_1(k
         fd.execute([np.ones(5, np.float32), np.ones(5, np.float32)], device="simulator")
     with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes, 1 and 5"):
         fd.execute([np.ones(5, np.float32), np.ones(1, np.float32)], device="simulator")
+
+
+def near_points(ops: Any, x: Any, y: Any) -> list[Any]:
+    """What each point of x is from the nearest of y."""
+    apart = ops.broadcast(x, [False, True, False]) - ops.broadcast(y, [True, False, False])
+    return [ops.min(ops.sum(apart * apart, [2]), [1])]
+
+
+def points(sizes: tuple[int, ...] = (-1, -1)) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor(list(sizes), True, DataType.Float) for _ in range(2))
+        for out in near_points(fd.ops, x, y):
+            fd.add_output(out)
+    return fd
+
+
+def test_few_coordinates_of_pairs_are_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they had been told: one definition serves any number of them."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    fd, rng = points(), np.random.default_rng(0)
+    for n, m, count in [
+        (5, 7, 3),
+        (3, 3, 3),
+        (6, 8, 3),
+        (5, 7, 2),
+        (4, 4, 1),
+        (1, 1, 1),
+        (9, 5, 8),
+        (9, 5, 9),
+        (3, 4, 40),
+    ]:
+        x, y = (rng.integers(-4, 5, (rows, count)).astype(np.float32) for rows in (n, m))
+        (found,) = fd.execute([x, y])
+        np.testing.assert_array_equal(np.asarray(found), ((x[:, None] - y) ** 2).sum(-1).min(1))
+        if count <= 8:
+            told = points((-1, count))
+            told.execute([x, y])
+            assert len(fd.program([x, y]).launches()) == len(told.program([x, y]).launches()) == 1
+    for given in ((3, 2), (3, 1), (1, 3), (2, 9)):
+        x, y = (np.zeros((5, count), np.float32) for count in given)
+        with pytest.raises(InputRuntimeError, match="a conflict was found with 2 different sizes"):
+            fd.execute([x, y])
+
+
+def test_coordinates_of_what_is_no_pair_stay_symbols() -> None:
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.sum(x * y, [1]))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    assert concretize(fusion, bind_extents(fusion, [(5, 3), (5, 3)]).extents) is fusion
