@@ -43,6 +43,7 @@ class Fill(Enum):
     NORMAL = "standard normal"
     SHIFTED = "normal around 1, deviation 1/2: weights, and sums that do not cancel"
     POSITIVE = "uniform in [1/2, 3/2)"
+    RISING = "the same, sorted along the last dim"
     PROBABILITY = "positive, sums to 1 along the last dim"
     INDEX = "integers in [0, limit)"
     ANGLE = "uniform in [-1, 1)"
@@ -126,6 +127,8 @@ def _numpy_input(given: Input, generator: np.random.Generator) -> np.ndarray[Any
             values = 1 + 0.5 * generator.standard_normal(given.shape)
         case Fill.POSITIVE:
             values = 0.5 + generator.random(given.shape)
+        case Fill.RISING:
+            values = np.sort(0.5 + generator.random(given.shape), -1)
         case Fill.PROBABILITY:
             weights = np.exp(generator.standard_normal(given.shape))
             values = weights / weights.sum(-1, keepdims=True)
@@ -164,6 +167,9 @@ def _torch_input(given: Input, generator: Any, device: str) -> Any:
     if given.fill is Fill.PROBABILITY:
         view.normal_(generator=generator)
         return view.copy_(torch.softmax(view, -1))
+    if given.fill is Fill.RISING:
+        view.uniform_(0.5, 1.5, generator=generator)
+        return view.copy_(view.sort(-1).values)
     match given.fill:
         case Fill.NORMAL:
             return view.normal_(generator=generator)

@@ -181,4 +181,10 @@ def words(*shape: int) -> Input:
     return Input(shape, INT32, Fill.BITS)
 
 
-SHIFTED, POSITIVE, ANGLE, PROBABILITY = Fill.SHIFTED, Fill.POSITIVE, Fill.ANGLE, Fill.PROBABILITY
+SHIFTED, POSITIVE, RISING, ANGLE, PROBABILITY = (
+    Fill.SHIFTED,
+    Fill.POSITIVE,
+    Fill.RISING,
+    Fill.ANGLE,
+    Fill.PROBABILITY,
+)

@@ -2,13 +2,14 @@
 
 import math
 
-from benchmarks.everyday.recipe import ANGLE, POSITIVE, PROBABILITY, Recipe, everyday, f16, f32, mask
+from benchmarks.everyday.recipe import ANGLE, POSITIVE, PROBABILITY, RISING, Recipe, everyday, f16, f32, mask
 from fuser import DataType, ops
 
 
 @everyday(rays=(16_387, 3), s=(128, 5))
 def volume_rendering_nerf(rays, s):
-    """What light of each sample arrives, the colour and the depth of the ray."""
+    """What light of each sample arrives, the colour and the depth of the ray. Samples lie one behind the other: else what
+    passes would grow, and the sum of the weights would cancel."""
 
     def define(sigma, rgb, z):
         far = ops.full([rays, 1], 1e10, DataType.Float)
@@ -24,7 +25,7 @@ def volume_rendering_nerf(rays, s):
         weight = alpha * torch.cat((torch.ones_like(passed[:, :1]), passed[:, :-1]), 1)
         return weight, (weight[..., None] * torch.sigmoid(rgb)).sum(1), (weight * z).sum(1), weight.sum(1)
 
-    return Recipe([f32(rays, s), f32(rays, s, 3), f32(rays, s, fill=POSITIVE)], define, eager)
+    return Recipe([f32(rays, s), f32(rays, s, 3), f32(rays, s, fill=RISING)], define, eager)
 
 
 @everyday(m=(262_145, 5), k=(10, 3))

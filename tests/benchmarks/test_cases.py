@@ -116,6 +116,7 @@ def test_selecting_an_unknown_case_lists_the_known() -> None:
         Input((3, 5), DataType.Half, pad=1, offset=1),
         Input((4,), DataType.Int, Fill.INDEX, 7, offset=3),
         Input((4, 6), DataType.Double, Fill.PROBABILITY),
+        Input((4, 6), DataType.Float, Fill.RISING, pad=2),
     ],
 )
 def test_inputs_agree_on_layout(given: Input) -> None:
@@ -125,6 +126,8 @@ def test_inputs_agree_on_layout(given: Input) -> None:
     assert tuple(s // array.itemsize for s in array.strides) == given.strides == descriptor.strides
     assert dtype_of(array) is given.dtype is descriptor.dtype
     assert descriptor.alignment == (256 if not given.offset else given.dtype.itemsize * (given.offset & -given.offset))
+    if given.fill is Fill.RISING:
+        assert (np.diff(array) >= 0).all()
     if given.limit:
         assert array.min() >= 0
         assert array.max() < given.limit
