@@ -114,6 +114,7 @@ EXPORTS: dict[str, str] = {
             "CallLibrary",
             "Copy",
             "Fill",
+            "RequireDisjoint",
             "LaunchKernel",
             "SetStream",
             "RecordEvent",

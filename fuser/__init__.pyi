@@ -84,6 +84,7 @@ from fuser.host_ir.instructions.instructions import ForLoop as ForLoop
 from fuser.host_ir.instructions.instructions import If as If
 from fuser.host_ir.instructions.instructions import LaunchKernel as LaunchKernel
 from fuser.host_ir.instructions.instructions import RecordEvent as RecordEvent
+from fuser.host_ir.instructions.instructions import RequireDisjoint as RequireDisjoint
 from fuser.host_ir.instructions.instructions import SetStream as SetStream
 from fuser.host_ir.instructions.instructions import Switch as Switch
 from fuser.host_ir.instructions.instructions import Synchronize as Synchronize
@@ -172,6 +173,7 @@ __all__ = [
     "PointwiseParams",
     "RecordEvent",
     "ReductionParams",
+    "RequireDisjoint",
     "ReshapeOp",
     "RtcKernel",
     "SchedulerType",

@@ -23,8 +23,10 @@ either has none, but for those about one extent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from fuser.ir.integers.integers import Int
+from fuser.ir.integers.number_trace import searched
 from fuser.ir.ops.dtypes import DataType
 from fuser.records import record
 
@@ -41,6 +43,23 @@ def byte_span(sizes: Sequence[int], strides: Sequence[int], itemsize: int, addre
         else:
             high += span
     return address + low * itemsize, address + (high + 1) * itemsize
+
+
+@searched
+@lru_cache(maxsize=16)
+def shared_memory(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Pairs of ranges [first, past the last) that share bytes, by position; an empty one shares none.
+
+    Of a trace the pairs are guarded, and not the order in which an allocator has put the ranges.
+    """
+    found: list[tuple[int, int]] = []
+    # Those so far that end behind where the next one begins.
+    open_ranges: list[tuple[int, int]] = []
+    for low, high, i in sorted((low, high, i) for i, (low, high) in enumerate(ranges) if low != high):
+        open_ranges = [(end, other) for end, other in open_ranges if end > low]
+        found += [(min(i, other), max(i, other)) for _, other in open_ranges]
+        open_ranges.append((high, i))
+    return tuple(sorted(found))
 
 
 @record

@@ -67,6 +67,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     Switch,
     Synchronize,
@@ -77,7 +78,7 @@ from fuser.host_ir.instructions.print_instruction import print_instruction
 from fuser.host_ir.instructions.side_by_side import leaves_room
 from fuser.host_ir.passes.stream_order import Name, find_hazard
 from fuser.host_ir.passes.verified_program import VerifiedProgram
-from fuser.ir.facts import byte_span
+from fuser.ir.facts import byte_span, shared_memory
 from fuser.ir.fusion.library_ops import LIBRARY_OPS
 from fuser.ir.integers.integers import Int, Symbol
 from fuser.ir.ops.dtypes import DataType
@@ -456,6 +457,9 @@ class InterpretedRun:
             case Fill(slot, value):
                 step = self._fill(slot, value)
                 self.count("fills")
+            case RequireDisjoint(slots, others):
+                self._check_disjoint(slots, others)
+                return
             case LaunchKernel(kernel):
                 step = (
                     self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(index, instruction)
@@ -564,6 +568,26 @@ class InterpretedRun:
         if is_same_dense_layout(target.sizes, target.strides, source.strides):
             nbytes = element_span(target.sizes, target.strides) * target.dtype.itemsize
         return CopyStep(target.dtype, target.sizes, target.place, target.strides, source.place, source.strides, nbytes)
+
+    def _check_disjoint(self, slots: Sequence[str], others: Sequence[str]) -> None:
+        """Raise InputRuntimeError where one of `slots` shares bytes with another of them, or with one of `others`."""
+        # Arrays of the caller may share memory. That of each host array, a copy, and what the program makes is its own.
+        by_memory: dict[int | None, list[tuple[str, int, int]]] = {}
+        for name in dict.fromkeys((*slots, *others)):
+            tensor = self.tensors[name]
+            view = self.inputs.get(self.program.root_names[tensor.root])
+            is_callers = view is not None and not view.is_host
+            base = view.address if view is not None and is_callers else 0
+            low, high = tensor.span
+            by_memory.setdefault(None if is_callers else tensor.root, []).append((name, base + low, base + high))
+        for row in by_memory.values():
+            for i, j in shared_memory(tuple((first, last) for _, first, last in row)):
+                (one, *a), (other, *b) = row[i], row[j]
+                if one in slots:
+                    raise InputRuntimeError(
+                        f"this program cannot run on these arguments: it was made for {one} and {other} in memory that does "
+                        f"not overlap, but got bytes [{a[0]:#x}, {a[1]:#x}) and [{b[0]:#x}, {b[1]:#x})"
+                    )
 
     def _fill(self, slot: str, value: Scalar) -> InstructionStep | None:
         import numpy as np

@@ -21,6 +21,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     Switch,
     Synchronize,
@@ -57,7 +58,7 @@ def accesses_of(instruction: Instruction) -> Accesses:
         case If() | Switch():
             selector = selector_of(instruction)
             return _NONE if selector is None else Accesses((selector,))
-        case Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize() | ForLoop():
+        case RequireDisjoint() | Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize() | ForLoop():
             return _NONE
         case _:
             assert_never(instruction)

@@ -7,6 +7,7 @@ Grammar
                  | Alias(slot, of, sizes, strides, offset)    another view of the memory of `of`
                  | Copy(dst, src)                             elementwise, any layouts of equal shape
                  | Fill(slot, value)                          every element
+                 | RequireDisjoint(slots, others)             inputs that must not share memory
                  | LaunchKernel(kernel, args, launch)
                  | CallLibrary(op, outputs, arguments)        what a library computes, into slots that are there
                  | SetStream(stream)                          what follows goes to that stream
@@ -158,6 +159,29 @@ class Fill:
         if not isinstance(self.value, (bool, int, float, complex)):
             kind = type(self.value).__name__
             raise DefinitionTypeError(f"Fill takes a number, got {kind}; Copy(dst, src) writes what another slot holds")
+
+
+@short_tracebacks
+@record
+class RequireDisjoint:
+    """Memory of `slots` overlaps neither that of `others` nor that of one another: InputRuntimeError if it does.
+
+    What a program rests on that writes an input before it has read all others. It checks arguments, and does nothing to them.
+    """
+
+    slots: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, slots: Sequence[str], others: Sequence[str] = ()) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "others"):
+            given: object = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise DefinitionTypeError(f"{name} of RequireDisjoint are a sequence of slots, got {given!r}")
+            object.__setattr__(self, name, tuple(given))
 
 
 @short_tracebacks
@@ -421,6 +445,7 @@ Instruction = (
     | Alias
     | Copy
     | Fill
+    | RequireDisjoint
     | LaunchKernel
     | CallLibrary
     | SetStream

@@ -24,6 +24,7 @@ from fuser.host_ir.instructions.instructions import (
     LaunchKernel,
     LibraryArgument,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     Switch,
     Synchronize,
@@ -87,6 +88,9 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
             return f"Copy({dst!r}, {src!r})"
         case Fill(slot, value):
             return f"Fill({slot!r}, {_number(value)})"
+        case RequireDisjoint(slots, others):
+            more = f", {print_tuple([repr(s) for s in others])}" if others else ""
+            return f"RequireDisjoint({print_tuple([repr(s) for s in slots])}{more})"
         case LaunchKernel(kernel, args, launch):
             label = kernel_label(kernel) if labels is None else labels[id(kernel)]
             more = "" if launch is None else f", {launch!r}"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from fuser.host_ir.instructions.bodies import bodies_of, body_numbers, numbered
-from fuser.host_ir.instructions.instructions import Alias, Allocate, Instruction, LaunchKernel
+from fuser.host_ir.instructions.instructions import Alias, Allocate, Instruction, LaunchKernel, RequireDisjoint
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 
@@ -39,7 +39,7 @@ def _find(instructions: Sequence[Instruction], first: int, found: dict[int, Besi
     starter: int | None = None
     between: int | None = None
     for index, instruction in numbered(instructions, first):
-        if isinstance(instruction, (Allocate, Alias)):
+        if isinstance(instruction, (Allocate, Alias, RequireDisjoint)):
             continue
         if not isinstance(instruction, LaunchKernel):
             for body, start in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True):

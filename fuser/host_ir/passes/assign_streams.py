@@ -30,6 +30,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     WaitEvent,
 )
@@ -44,7 +45,7 @@ def assign_streams(instructions: Sequence[Instruction], streams: int) -> tuple[I
     """
     if type(streams) is not int or streams < 1:
         raise DefinitionTypeError(f"streams is a number from 1, got {streams!r}")
-    known = (Allocate, Alias, Deallocate, Copy, Fill, LaunchKernel, CallLibrary)
+    known = (Allocate, Alias, Deallocate, Copy, Fill, RequireDisjoint, LaunchKernel, CallLibrary)
     other = next((i for i in instructions if not isinstance(i, known)), None)
     if other is not None:
         why = "has instructions with bodies" if bodies_of(other) else "has streams of its own"
@@ -58,7 +59,7 @@ def assign_streams(instructions: Sequence[Instruction], streams: int) -> tuple[I
         return tuple(instructions)
     by_event = _by_event(waits, placed)
     recorded = {earlier for row in by_event for earlier in row}
-    found: list[Instruction] = [i for i in instructions if isinstance(i, (Allocate, Alias))]
+    found: list[Instruction] = [i for i in instructions if isinstance(i, (Allocate, Alias, RequireDisjoint))]
     # All begin here, and not behind what stream 0 has when they are first used.
     found += [SetStream(stream) for stream in (*sorted({*placed} - {0}), 0)]
     current = 0

@@ -29,6 +29,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     Switch,
     Synchronize,
@@ -131,6 +132,8 @@ class _Rename:
                 return Copy(slots[dst], slots[src])
             case Fill(slot, value):
                 return Fill(slots[slot], value)
+            case RequireDisjoint(given, others):
+                return RequireDisjoint(tuple(slots[slot] for slot in given), tuple(slots[slot] for slot in others))
             case LaunchKernel(kernel, args, launch):
                 return LaunchKernel(kernel, tuple(map(self.argument, args)), launch)
             case CallLibrary(op, outputs, arguments):

@@ -14,6 +14,7 @@ from fuser.host_ir.instructions.instructions import (
     If,
     Instruction,
     LaunchKernel,
+    RequireDisjoint,
     Switch,
 )
 from fuser.host_ir.passes.verify import ProgramFacts
@@ -29,7 +30,7 @@ class KeyNeeds:
     """What belongs to a key, or stands beside it.
 
     fixing     numbers that sizes, launches or host arithmetic depend on; the others only pass through to kernels
-    sharing    whether it matters which inputs share memory: one is updated, or a kernel assumes that two do not
+    sharing    whether it matters which inputs share memory: one is updated, or a kernel or the program assumes that two do not
     alignment  the largest of an address, in bytes, that a kernel assumes
     deciding   numbers of the instructions with bodies of which numbers of the caller decide: not those but what they decide
                stands beside the key. Where that, or whether they are reached, depends on what the program makes too, such
@@ -64,6 +65,8 @@ def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNe
                 for name, arg in zip(kernel.plan.scalar_arguments, numbers, strict=True):
                     if name in used and isinstance(arg, str):
                         fixing.add(arg)
+            case RequireDisjoint():
+                sharing = True
             case CallLibrary(op, _, arguments):
                 tensors = LIBRARY_OPS[op].tensors
                 sizes += [a for _, a in arguments if isinstance(a, Int)]

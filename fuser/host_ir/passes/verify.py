@@ -40,6 +40,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     RecordEvent,
+    RequireDisjoint,
     SetStream,
     Switch,
     Synchronize,
@@ -408,6 +409,9 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
             if not isinstance(value, (bool, int, float, complex)):
                 walk.fail(f"a slot is filled with a number, got {value!r}", DefinitionTypeError)
             walk.write(slot)
+        case RequireDisjoint(slots, others):
+            for name in (*slots, *others):
+                walk.use_tensor(name)
         case LaunchKernel(kernel, args, launch):
             if kernel.plan is None:
                 if launch is None:
