@@ -44,16 +44,20 @@ class _Builder:
         self.fusion = segmented.fusion
         self.kernels = kernels
         self.instructions: list[Instruction] = []
-        self.made: set[str] = {v.name for v in self.fusion.inputs}
+        self.inputs = frozenset(v.name for v in self.fusion.inputs)
+        self.made: set[str] = set(self.inputs)
         self.layouts = SlotLayouts(self.fusion)
         self.last_reader: dict[str, int] = {}
         for k, segment in enumerate(segmented.segments):
             for t in segment.fusion.input_tensors:
                 self.last_reader[t.name] = k
+        # A copy from the memory of an input comes before those from memory of the program: these may write that input.
+        self.copies_of_inputs: list[Copy] = []
         self.copies: list[Copy] = []
         self.slots: dict[str, str] = {}
         self.storage: dict[str, str] = {}  # a value written in place -> the input that holds it from then on
         self.viewed: dict[str, str] = {}  # a view -> the slot whose storage it shares
+        self.shown: dict[str, str] = {}  # an alias -> the slot whose memory it is
 
     def build(self) -> HostProgram:
         returned = [o for o in self.fusion.outputs if not o.hidden]
@@ -69,10 +73,10 @@ class _Builder:
             else:
                 self._launch(k, segment, kernel)
             for name, last in self.last_reader.items():
-                if last == k and name not in kept and name not in self.viewed and not self._is_input(name):
+                if last == k and name not in kept and name not in self.viewed and name not in self.inputs:
                     self.instructions.append(Deallocate(name))
         self._update_from_inputs()
-        self.instructions += self.copies
+        self.instructions += (*self.copies_of_inputs, *self.copies)
         # A temporary of an in-place update is freed by the program's end unless it is returned.
         outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
         inputs = (*(v.name for v in self.fusion.inputs), *self._generator_state())
@@ -92,6 +96,12 @@ class _Builder:
                     # Not always an input of its segment: a kernel may have stored what is between it and the view.
                     self.viewed[t.name] = self.layouts.viewed(t, made)[0].name
                 made.add(t.name)
+        updates = {o.tensor.name: o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
+        for name in updates:
+            source_name = self._memory_of(name)
+            # A view of what is updated is copied where it is made.
+            if name in self.inputs or (name in self.viewed and source_name not in updates.values()):
+                self.last_reader[source_name] = len(self.segmented.segments)  # a copy at the end
         for name in reversed(list(self.viewed)):
             source_name = self.viewed[name]
             last = self.last_reader.get(name, -1)
@@ -99,12 +109,21 @@ class _Builder:
             if name in kept:
                 kept.add(source_name)
 
-    def _reads_end(self, k: int) -> bool:
-        """Whether no segment after `k` reads an input: it might overlap one that `k` writes, whatever its name."""
-        return all(last <= k for name, last in self.last_reader.items() if self._is_input(name))
+    def _reads_end(self, k: int, kernel: CompiledKernel) -> bool:
+        """Whether no input is read behind segment `k` or beside it: any might overlap one that `k` writes."""
+        others = {name for name, last in self.last_reader.items() if last > k and name in self.inputs}
+        if kernel.plan is not None and kernel.plan.co_resident:
+            # It runs while the kernel before it still reads.
+            beside = next((j for j in reversed(range(k)) if self.kernels[j] is not None), k)
+            read = self.segmented.segments[beside].fusion.input_tensors
+            others |= self.inputs.intersection(self._memory_of(t.name) for t in read)
+        return not others
 
-    def _is_input(self, name: str) -> bool:
-        return any(v.name == name for v in self.fusion.inputs)
+    def _memory_of(self, name: str) -> str:
+        """The slot that has the memory of a value."""
+        while name in self.viewed:
+            name = self.viewed[name]
+        return self.storage.get(name, name)
 
     def _view(self, t: Tensor) -> None:
         """An output that is another view of an input; a copy of the view if that input is yet to be written."""
@@ -113,6 +132,7 @@ class _Builder:
         view = self.layouts.view(t, self.made, self.storage)
         slot = f"{t.name}_view" if view.is_copied else t.name
         self.instructions.append(Alias(slot, view.of, view.sizes, view.strides))
+        self.shown[slot] = self.shown.get(view.of, view.of)
         if view.is_copied:
             layouts = self.layouts
             self.instructions += [
@@ -134,7 +154,7 @@ class _Builder:
                 continue
             t = tensors[name]
             target = updated_by(t, segment.fusion)
-            if target is not None and name in in_place and self._reads_end(k):
+            if target is not None and name in in_place and self._reads_end(k, kernel):
                 arguments.append(target.name)
                 self.slots[name] = target.name
                 self.storage[name] = target.name
@@ -182,7 +202,7 @@ class _Builder:
         """A number that a call takes."""
         if value.value is not None:
             return value.value
-        if self._is_input(value.name):
+        if value.name in self.inputs:
             return value.name
         if value.expression is not None:
             return self.layouts.extents.of_extent(value.expression)
@@ -195,5 +215,18 @@ class _Builder:
                 continue
             if o.tensor.name not in self.made:
                 self._view(o.tensor)
-            self.copies.append(Copy(o.alias_of.name, o.tensor.name))
             self.slots[o.tensor.name] = o.alias_of.name
+            source = o.tensor.name
+            memory = self.shown.get(source, source)
+            if memory not in self.inputs:
+                self.copies.append(Copy(o.alias_of.name, source))
+                continue
+            if self.copies_of_inputs:
+                # The input may be the one that is written before.
+                source = f"{source}_copy"
+                layouts = self.layouts
+                shape, strides = layouts.shape(o.tensor), layouts.own_strides(o.tensor)
+                self.instructions += [Allocate(source, shape, o.tensor.dtype, strides), Copy(source, o.tensor.name)]
+                self.copies.append(Copy(o.alias_of.name, source))
+                continue
+            self.copies_of_inputs.append(Copy(o.alias_of.name, source))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,25 @@ def test_view_written_over_an_input() -> None:
 
     _, _, (x, _) = run(build, X, np.ascontiguousarray(X.T) * 5)
     np.testing.assert_array_equal(x.numpy(), X * 5)
+
+
+def test_views_written_over_inputs_are_read_first() -> None:
+    """A view has no kernel that would read it before others write the memory that it shows."""
+    device = SimulatorDevice()
+    values = np.arange(45, dtype=np.float32).reshape(5, 3, 3)
+    for z, v in itertools.product(range(4), range(5)):
+        with FusionDefinition() as fd:
+            handles = [fd.define_tensor([-1, -1], True, Float) for _ in range(5)]
+            fd.add_output(fd.ops.permute(handles[3], [1, 0]), handles[1])
+            fd.add_output(fd.ops.permute(handles[4], [1, 0]), handles[2])
+            fd.add_output(handles[0] + 1.0, handles[0])
+        placed = place_all(device, list(values))
+        placed[3], placed[4] = placed[z], placed[v]
+        for _ in range(2):
+            old = [array.numpy() for array in placed]
+            fd.execute(placed)
+            for k, expected in enumerate((old[0] + 1, old[3].T, old[4].T)):
+                np.testing.assert_array_equal(placed[k].numpy(), expected, f"{z} {v}")
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
