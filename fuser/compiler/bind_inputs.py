@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from fuser.errors import ElementTypeError, InputError, InputRuntimeError, InputTypeError
-from fuser.ir.facts import TensorDescriptor
+from fuser.ir.facts import TensorDescriptor, shared_memory
 from fuser.ir.fusion.extent_binding import asked_text, check_constraints
 from fuser.ir.fusion.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
 from fuser.ir.fusion.scalar_evaluation import evaluate_scalar_op
@@ -100,6 +100,20 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = 
         check_constraints(fusion, {s.name: n for s, n in extents.items()})
     _check_updates(fusion, values)
     return BoundInputs(tuple(values), tensors, scalars, extents)
+
+
+def overlaps(bound: BoundInputs) -> tuple[tuple[int, int], ...]:
+    """Pairs of tensors whose bytes meet, by position. What has no storage yet meets nothing, as facts have it."""
+    return shared_memory(tuple(t.byte_range if t.address else (0, 0) for t in bound.tensors.values()))
+
+
+def updates_apart(fusion: Fusion, bound: BoundInputs) -> frozenset[str]:
+    """Inputs that are updated and share memory with no other one: nobody reads it by another name."""
+    updated = {o.alias_of.name for o in fusion.outputs if o.alias_of is not None}
+    if not updated:
+        return frozenset()
+    names = tuple(bound.tensors)
+    return frozenset(updated.difference(names[i] for pair in overlaps(bound) for i in pair))
 
 
 def drawn_state(fusion: Fusion, bound: BoundInputs, device: Device) -> tuple[int, ...]:

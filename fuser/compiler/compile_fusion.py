@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.bind_inputs import BoundInputs, updates_apart
 from fuser.compiler.builds import Builds
 from fuser.compiler.gc_paused import gc_paused
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
@@ -47,6 +47,8 @@ from fuser.schedule.segmentation.segmentation import SegmentedFusion, segment_fu
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
 """Begins with the kernel of a segment, whose binary is made as its last argument says; what it returns gives the kernel."""
+ProgramKey = tuple[tuple[CompiledKernel | None, ...], frozenset[str]]
+"""What a program is made of: kernels, and which inputs share no memory with others and may be updated before those are read."""
 
 
 @gc_paused()
@@ -81,7 +83,7 @@ def compile_segments(
     bound: BoundInputs,
     make_kernel: MakeKernel,
     recorder: Recorder,
-    known: Mapping[tuple[CompiledKernel | None, ...], HostProgram] | None = None,
+    known: Mapping[ProgramKey, HostProgram] | None = None,
 ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
     """A kernel for each segment that needs one, and the program that runs them, if it is not `known`.
 
@@ -115,13 +117,21 @@ def compile_segments(
                     kernels[k] = finish()
     failures.check()
     made = tuple(kernels)
-    program = None if known is None else known.get(made)
+    key = program_key(made, segmented.fusion, bound)
+    program = None if known is None else known.get(key)
     if program is None:
         with gc_paused():
-            program = build_host_program(segmented, kernels)
+            program = build_host_program(segmented, *key)
     text = program
     recorder.stage("host.py", lambda: f"{text!r}\n")
     return program, made
+
+
+def program_key(kernels: tuple[CompiledKernel | None, ...], fusion: Fusion, bound: BoundInputs) -> ProgramKey:
+    """That of the program of these kernels for these inputs."""
+    # What one kernel assumes of shared memory are facts of its own.
+    is_kernel = len(kernels) == 1 and kernels[0] is not None
+    return kernels, frozenset() if is_kernel else updates_apart(fusion, bound)
 
 
 def _not_built(call: Callable[[], CompiledKernel]) -> Callable[[], CompiledKernel]:

@@ -6,7 +6,8 @@ Level 3   a program that an earlier process compiled for exactly these inputs (`
 Level 4   compile
 
 A kernel is looked up by (segment, Params, signature) and taken if its facts hold; so one kernel serves every shape that
-satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of one key are compiled once.
+satisfies them. Programs are kept per tuple of kernels, and per inputs that are updated and share no memory with others: only
+those may be written before all others were read. Thread safe; kernels of one key are compiled once.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from dataclasses import dataclass
 
 from fuser import locks
 from fuser import options as environment
-from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.bind_inputs import BoundInputs, overlaps
 from fuser.compiler.builds import at_once
-from fuser.compiler.compile_fusion import compile_segments, plan_fusion
+from fuser.compiler.compile_fusion import ProgramKey, compile_segments, plan_fusion, program_key
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder, recorder_from_environment
 from fuser.compiler.segment_failures import Recut, SizesRefusedError, shows_bugs, to_keep, until_sizes_fit
@@ -84,7 +85,7 @@ class ProgramCache:
         self._segmented: dict[frozenset[Recut], SegmentedFusion] = {}
         self._exact: OrderedDict[object, tuple[HostProgram, tuple[CompiledKernel | None, ...]]] = OrderedDict()
         self._kernels: dict[object, list[CompiledKernel]] = {}
-        self._programs: dict[tuple[CompiledKernel | None, ...], HostProgram] = {}
+        self._programs: dict[ProgramKey, HostProgram] = {}
         self._stored = StoredPrograms(fusion)
         self._has_warned = False
         # What could not be lowered, by the keys that its kernels would have, and the failures that were warned of.
@@ -123,7 +124,7 @@ class ProgramCache:
                     raise UntraceableError(error.message) from None
                 without = refusals
                 continue
-            if self._programs.get(kernels) is not program:
+            if self._programs.get(program_key(kernels, self.fusion, bound)) is not program:
                 raise UntraceableError("a program that was not made")
             return program, kernels
 
@@ -316,10 +317,11 @@ class ProgramCache:
                 raise
 
         (program, kernels), planned = until_sizes_fit(watched, self._told)
-        if kernels in self._programs:
+        key = program_key(kernels, self.fusion, bound)
+        if key in self._programs:
             self.counters.program_hits += 1
         else:
-            self._programs[kernels] = program
+            self._programs[key] = program
         return (program, kernels), planned
 
     def _chosen_kernel(
@@ -408,24 +410,6 @@ def _kernel_key(
 
 def _serves(kernel: CompiledKernel, inputs: BoundInputs) -> bool:
     return facts_hold(kernel, inputs.tensors, inputs.evaluate)
-
-
-def overlaps(bound: BoundInputs) -> tuple[tuple[int, int], ...]:
-    """Pairs of tensors whose bytes meet, by position: kernels that write in place may be made for inputs that do not."""
-    tensors = bound.tensors.values()
-    if len(tensors) < 2:
-        return ()
-    ranges = sorted((*t.byte_range, i) for i, t in enumerate(tensors))
-    found: list[tuple[int, int]] = []
-    # Those so far that end behind where the next one begins.
-    open_ranges: list[tuple[int, int]] = []
-    for low, high, i in ranges:
-        if low == high:
-            continue
-        open_ranges = [(end, other) for end, other in open_ranges if end > low]
-        found += [(min(i, other), max(i, other)) for _, other in open_ranges]
-        open_ranges.append((high, i))
-    return tuple(sorted(found))
 
 
 def _signature(inputs: BoundInputs) -> object:

@@ -290,6 +290,9 @@ class Fusion:
     def add_output(self, output: Val, alias_input: Val | None = None) -> None:
         """Return `output`; with `alias_input` write it to that input's storage instead and return nothing.
 
+        All inputs are read as they were before the run, and so may share memory with one that is updated. Of one whose memory
+        is read after the kernel that makes `output`, that is a temporary, copied at the end (a Copy of `fd.program(inputs)`).
+
         Raises DefinitionRuntimeError for a scalar, and for an alias that is no fusion input, is updated already, or has
         another rank, dtype or static extent.
         """

@@ -20,8 +20,9 @@ How a program is made
     saved_programs.py    `fuser.save` and `fuser.load`: instructions, kernels and their cubins in one file, for a process
                          that imports no compiler
     An output that updates an input is written straight into it if its kernel allows that (lowering/memory/in_place.py) and
-    nothing reads the input later. Else it is computed into a temporary, which is copied over at the end, after every
-    read.
+    nothing reads that memory later, by whatever name: the program requires that what it reads later lies elsewhere
+    (`RequireDisjoint`). Else it is computed into a temporary, which is copied over at the end, after every read. The compiler
+    knows where inputs lie, and has a program for those that share memory and one for those that do not.
 
 Three ways to run a program, with equal results
     interpreter   (executors/interpreter.py) checks everything at every launch; the reference. It binds each

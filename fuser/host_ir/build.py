@@ -1,14 +1,17 @@
 """`build_host_program`: the program that runs the kernels of a segmented fusion, and calls libraries for the rest.
 
 For each segment: outputs are allocated, the kernel launched or the library called, and intermediates freed after their last
-reader, whose memory later ones take (`reuse_memory.py`). Views of inputs become aliases. An output that updates an input is
-written there directly if its kernel allows it (`in_place`) and nobody reads the input later; else into a temporary that is
-copied over at the end, after every read.
+reader, whose memory later ones take (`reuse_memory.py`). Views of inputs become aliases.
+
+All reads of inputs come before all updates, as far as a caller can tell. An output that updates an input is written there
+directly if its kernel allows it (`in_place`) and nobody reads that memory later: by the name of the input, or by that of
+another one that shares memory with it. Where others are read later, the program is one for inputs that share none, and says
+so (`RequireDisjoint`). Else it is written into a temporary that is copied over at the end, after every read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fuser.host_ir.instructions.instructions import (
     Alias,
@@ -19,6 +22,7 @@ from fuser.host_ir.instructions.instructions import (
     Instruction,
     LaunchKernel,
     LibraryArgument,
+    RequireDisjoint,
 )
 from fuser.host_ir.instructions.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
 from fuser.host_ir.passes.reuse_memory import reuse_memory
@@ -28,9 +32,15 @@ from fuser.ir.integers.integers import Int
 from fuser.runtime.kernels.compiled_kernel import CompiledKernel
 
 
-def build_host_program(segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> HostProgram:
-    """The program. `kernels`: one per segment, None for segments of views and library calls."""
-    return _Builder(segmented, kernels).build()
+def build_host_program(
+    segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None], apart: Collection[str] = ()
+) -> HostProgram:
+    """The program.
+
+    kernels  one per segment, None for segments of views and library calls
+    apart    inputs that share memory with no other one in the calls that the program is for; where it rests on that, it asks it
+    """
+    return _Builder(segmented, kernels, apart).build()
 
 
 def _call_of(segment: SegmentLike) -> LibraryOp | None:
@@ -39,10 +49,16 @@ def _call_of(segment: SegmentLike) -> LibraryOp | None:
 
 
 class _Builder:
-    def __init__(self, segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> None:
+    def __init__(
+        self, segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None], apart: Collection[str]
+    ) -> None:
         self.segmented = segmented
         self.fusion = segmented.fusion
         self.kernels = kernels
+        self.apart = apart
+        # Inputs of which the program requires that they are apart, and from which others.
+        self.required: dict[str, None] = {}
+        self.required_of: set[str] = set()
         self.instructions: list[Instruction] = []
         self.inputs = frozenset(v.name for v in self.fusion.inputs)
         self.made: set[str] = set(self.inputs)
@@ -77,6 +93,9 @@ class _Builder:
                     self.instructions.append(Deallocate(name))
         self._update_from_inputs()
         self.instructions += (*self.copies_of_inputs, *self.copies)
+        if self.required:
+            others = [t.name for t in self.fusion.input_tensors if t.name in self.required_of - self.required.keys()]
+            self.instructions.insert(0, RequireDisjoint(tuple(self.required), others))
         # A temporary of an in-place update is freed by the program's end unless it is returned.
         outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
         inputs = (*(v.name for v in self.fusion.inputs), *self._generator_state())
@@ -109,15 +128,23 @@ class _Builder:
             if name in kept:
                 kept.add(source_name)
 
-    def _reads_end(self, k: int, kernel: CompiledKernel) -> bool:
-        """Whether no input is read behind segment `k` or beside it: any might overlap one that `k` writes."""
+    def _is_read_before(self, target: Tensor, k: int, kernel: CompiledKernel) -> bool:
+        """Whether all that reads the memory of an input comes before segment `k`, or in it; requires what that rests on."""
         others = {name for name, last in self.last_reader.items() if last > k and name in self.inputs}
         if kernel.plan is not None and kernel.plan.co_resident:
             # It runs while the kernel before it still reads.
             beside = next((j for j in reversed(range(k)) if self.kernels[j] is not None), k)
             read = self.segmented.segments[beside].fusion.input_tensors
             others |= self.inputs.intersection(self._memory_of(t.name) for t in read)
-        return not others
+        return not others or (target.name not in others and self._require_apart(target.name, others))
+
+    def _require_apart(self, name: str, others: Collection[str]) -> bool:
+        """Whether the program is one for inputs of which one shares no memory with others; requires it."""
+        if name not in self.apart:
+            return False
+        self.required[name] = None
+        self.required_of.update(t.name for t in self.fusion.input_tensors if t.name in others and not t.is_cpu)
+        return True
 
     def _memory_of(self, name: str) -> str:
         """The slot that has the memory of a value."""
@@ -154,7 +181,7 @@ class _Builder:
                 continue
             t = tensors[name]
             target = updated_by(t, segment.fusion)
-            if target is not None and name in in_place and self._reads_end(k, kernel):
+            if target is not None and name in in_place and self._is_read_before(target, k, kernel):
                 arguments.append(target.name)
                 self.slots[name] = target.name
                 self.storage[name] = target.name
@@ -221,8 +248,8 @@ class _Builder:
             if memory not in self.inputs:
                 self.copies.append(Copy(o.alias_of.name, source))
                 continue
-            if self.copies_of_inputs:
-                # The input may be the one that is written before.
+            earlier = [copy.dst for copy in self.copies_of_inputs]
+            if not all(self._require_apart(name, (memory,)) for name in earlier):
                 source = f"{source}_copy"
                 layouts = self.layouts
                 shape, strides = layouts.shape(o.tensor), layouts.own_strides(o.tensor)

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from fuser import FusionDefinition, options
-from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.bind_inputs import BoundInputs, overlaps
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.compiler.program_cache import overlaps
 from fuser.errors import InputValueError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
@@ -153,7 +152,7 @@ def bound_bytes(*ranges: tuple[int, int]) -> BoundInputs:
 def test_inputs_whose_bytes_meet() -> None:
     random = np.random.default_rng(0)
     for _ in range(300):
-        firsts = random.integers(0, 40, 5)
+        firsts = random.integers(1, 41, 5)
         ranges = [(int(a), int(a + n)) for a, n in zip(firsts, random.integers(0, 12, 5), strict=True)]
         expected = tuple(
             (i, j)
@@ -163,6 +162,8 @@ def test_inputs_whose_bytes_meet() -> None:
         )
         assert overlaps(bound_bytes(*ranges)) == expected, ranges
     assert overlaps(bound_bytes((3, 9))) == ()
+    # A descriptor made by hand has no storage, and no address.
+    assert overlaps(bound_bytes((0, 9), (3, 9), (0, 4))) == ()
 
 
 def test_which_inputs_are_one_is_another_program() -> None:
