@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.build import build_host_program
+from fuser.host_ir.executors import families
 from fuser.host_ir.instructions.instructions import Allocate, Copy, Deallocate, LaunchKernel, RequireDisjoint
 from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.program import HostProgram
@@ -240,7 +242,8 @@ class _Case:
         self.targets = [k for k in range(len(self.shapes)) if rng.random() < 0.6] or [0]
         self.ops: list[tuple[Any, ...]] = [self._update(k) for k in self.targets]
         self.extra = [
-            (rng.choice(("sum", "view", "scaled", "itself")), rng.randrange(len(self.shapes))) for _ in range(2)
+            (rng.choice(("sum", "view", "scaled", "itself", "new", "view of new")), rng.randrange(len(self.shapes)))
+            for _ in range(2)
         ]
         # A library computes at once, and does not wait for what is enqueued there.
         calls = any(what == "product" for what, _ in self.ops)
@@ -305,6 +308,10 @@ class _Case:
                     outputs.append(total(values[k], len(self.shapes[k])))
                 case "view" if len(self.shapes[k]) == 2:
                     outputs.append(turn(values[k]))
+                case "view of new" if len(self.shapes[k]) == 2 and k in made:
+                    outputs.append(turn(made[k]))
+                case "new" if k in made:
+                    outputs.append(made[k])
                 case "itself" if not is_np:
                     outputs.append(values[k])
                 case _:
@@ -319,6 +326,11 @@ class _Case:
             fd.add_output(value, values[k])
         for value in outputs:
             fd.add_output(value)
+
+    def viewed_twice(self, k: int) -> int | None:
+        """The input that is not updated and of which a view of the new value of another one is a view."""
+        what, other = dict(zip(self.targets, self.ops, strict=True)).get(k, ("", None))
+        return other if what == "turned" and other not in self.targets else None
 
     def layouts(self, *, apart: bool) -> list[tuple[tuple[int, ...], int]]:
         """(strides, first element) of each input."""
@@ -393,6 +405,8 @@ def _check(case: _Case, *, apart: bool) -> bool:
                 expected = buffer[places[k]]
             elif what == "view" and len(case.shapes[k]) == 2 and k not in case.targets:
                 expected = buffer[places[k]].T
+            elif what == "view of new" and (source := case.viewed_twice(k)) is not None:
+                expected = buffer[places[source]]
             np.testing.assert_array_equal(result.numpy(), expected, f"{name} {what}\n{program}")
     return True
 
@@ -404,3 +418,38 @@ def test_random_programs(seed: int) -> None:
     assert _check(case, apart=True)
     for _ in range(4):
         _check(case, apart=False)
+
+
+def test_new_sizes_in_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One definition of two kernels, called with sizes and places that are new or known, in any order: by traces, too."""
+    monkeypatch.setattr(families, "CALLS_PER_TRACE", 3)
+    bound: list[HostProgram] = []
+    bind = HostProgram.bind
+    monkeypatch.setattr(HostProgram, "bind", lambda self, *more: (bound.append(self), bind(self, *more))[1])
+    with FusionDefinition() as fd:
+        p, q, r = (fd.define_tensor([-1], [True], Float) for _ in range(3))
+        fd.add_output(p + fd.ops.sum(r, [0]), p)
+        fd.add_output(q * 2.0 + fd.ops.sum(r, [0]), q)
+        fd.add_output(r - 1.0)
+    device, rng = SimulatorDevice(), random.Random(0)
+    whole = place(device, np.arange(1 << 16, dtype=np.float32) % 7)
+    copies: dict[bool, set[bool]] = {True: set(), False: set()}
+    for call in range(100):
+        sizes = [8 * rng.randint(1000, 1200), 4096, 8 * rng.randint(1000, 1200)]
+        starts = rng.sample((0, 1 << 14, 1 << 15, 3 << 14), 3)
+        if rng.random() < 0.3:
+            starts[2] = starts[rng.randrange(2)] + 4 * rng.randint(0, 1200)
+        placed = [whole.view((n,), (1,), first) for n, first in zip(sizes, starts, strict=True)]
+        before = whole.numpy()
+        old = [before[first : first + n].copy() for n, first in zip(sizes, starts, strict=True)]
+        new_p, new_q, less = old[0] + old[2].sum(), old[1] * 2 + old[2].sum(), old[2] - 1
+        before[starts[0] : starts[0] + sizes[0]], before[starts[1] : starts[1] + sizes[1]] = new_p, new_q
+        (result,) = fd.execute(placed)
+        np.testing.assert_array_equal(result.numpy(), less, str(call))
+        np.testing.assert_array_equal(whole.numpy(), before, str(call))
+        device.copy_from_host(whole.address, (np.arange(1 << 16) % 7).astype(np.float32).view(np.uint8), 0)
+        ends = [(first, first + n) for n, first in zip(sizes, starts, strict=True)]
+        is_apart = all(a[1] <= b[0] or b[1] <= a[0] for a, b in itertools.combinations(ends, 2))
+        copies[is_apart].add(Copy in kinds(fd.program(placed)))
+    assert copies == {True: {False}, False: {True, False}}
+    assert len(bound) < 40
