@@ -107,7 +107,8 @@ class HostProgram:
 
         Raises InputError classes for arguments that do not fit (a fact that a kernel was compiled for and that does not
         hold is InputRuntimeError), LaunchError for launches that the device cannot hold, for driver errors, and within a
-        stream capture for a program with Synchronize. After an error nothing is returned and all memory is given back.
+        stream capture for a program with Synchronize. After an error nothing is returned and all memory is given back; of the
+        inputs that the program updates some may have been.
         """
         try:
             if stream is not None:
