@@ -55,7 +55,7 @@ class ReductionSpace:
                     loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
-    held            registers that these take: one for each element that is read by itself
+    held            registers that one access to every input takes, one at least for each element that is read by itself
     statistics      means and sums of squares are joined (Welford)
     may_split       several blocks may share one reduction
     exact           sums carry along what rounding loses, in Double
@@ -186,6 +186,8 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         # What all elements of an access share takes registers, too.
         full = sum(size for _, size, _ in reads)
         names = {name for name, *_ in reads}
+    fastest = groups[order[-1]]
+    along = {r.name for r in input_reads(segment) if fastest in graph.concrete_groups(r.varying_dims)}
     is_length = inner and kept_count > 1
     is_many = kept_count >= device.sm_count * device.max_threads_per_sm
 
@@ -200,7 +202,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         runs=round_up_length(math.prod(extent[g] for g in groups if g in reduced and g not in row)) if inner else 1,
         vector=vector,
         bytes_per_step=vector * full,
-        held=sum(ceil_div(vector * size, REGISTER_BYTES) for name, size, _ in reads if name in names),
+        held=sum(ceil_div((vector if name in along else 1) * size, REGISTER_BYTES) for name, size, _ in reads),
         statistics=any(isinstance(e, Welford) for e in reductions),
         may_split=sink_pass_count(empty_schedule(segment)) == 1,
         exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
