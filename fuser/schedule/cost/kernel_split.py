@@ -55,8 +55,9 @@ def choose_kernel_split(
     levels = data_pass_indices(empty_schedule(segment))
     # What is computed of results alone reads no row again.
     space = reduced_space(segment, inputs)
+    results = {t.name for e in reductions_of(segment) for t in tensor_outputs(e)}
     full = {t.name for t in segment.tensors if space.is_reduced(t.visible)}
-    last = max((level for name, level in levels.items() if name in full), default=0)
+    last = max((level for name, level in levels.items() if name in full or name in results), default=0)
     repeated = _repeated_values(space, levels, device)
     if repeated is not None or last == 0:
         return repeated

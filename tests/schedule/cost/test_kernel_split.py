@@ -245,3 +245,13 @@ def test_weights_from_a_kernel_of_their_own_are_the_same(features: int, monkeypa
     weights = np.exp(score.astype(np.float64))
     weights /= weights.sum(1, keepdims=True)
     np.testing.assert_allclose(np.asarray(found), (x * weights[..., None]).sum(1), rtol=1e-4, atol=1e-5)
+
+
+def test_results_that_need_results_are_several_kernels_as_well() -> None:
+    """Mean deviations of few long rows, of which nothing of full size is stored."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, D.Float)
+        fd.add_output(fd.ops.sum(fd.ops.abs(x[:, 1:] - x.mean([1, 2], True)), [1, 2]))
+    for params in proposed(fd, (8, 385, 1281)):
+        assert isinstance(params, ReductionParams)
+        assert blocks_of(params, (8, 385, 1281)) > 1
