@@ -4,18 +4,20 @@ Before: t3 = sum(sub(t0[1:, :], t0[:-1, :]), [0, 1]); t4 = sum(sub(t0[:, 1:], t0
 After:  t3 = sum(pad(sub(t0[1:, :], t0[:-1, :])), [0, 1]); t4 = sum(pad(sub(t0[:, 1:], t0[:, :-1])), [0, 1])
 
 Loops over n - 1 rows and over n - 1 columns are two kernels, each of which reads all of `t0`. Padded are reductions that are
-over the same extents as others then, along dims where a part begins with the tensor and ends a few elements before it does.
+over the same extents as others of the same tensor then, along dims where a part begins with the tensor and ends a few elements
+before it does.
 
 Stands before `hoist_displaced_reads`, which reads the parts in the frame of the whole and leaves a test of what is outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
 from fuser.ir.fusion.fusion import (
+    Broadcast,
     Expr,
     Fusion,
     IterDomain,
@@ -23,6 +25,7 @@ from fuser.ir.fusion.fusion import (
     Reduction,
     Resize,
     Scalar,
+    Squeeze,
     Tensor,
     TensorExpr,
     Window,
@@ -49,10 +52,16 @@ def pad_reductions(fusion: Fusion) -> Fusion:
     """The same outputs, with reductions of parts of a tensor over equal extents."""
     wholes = {e: _whole(fusion, e) for e in fusion.tensor_exprs if isinstance(e, Reduction)}
     graph = fusion.resolved_dims
-    spaces: dict[_Whole, set[tuple[Group, ...]]] = {}
+    spaces: dict[tuple[Int, ...], list[tuple[Tensor, tuple[Group, ...]]]] = {}
     for e, w in wholes.items():
-        spaces.setdefault(w, set()).add(tuple(map(graph.group, e.output.logical)))
-    padded = {e: w for e, w in wholes.items() if len(spaces[w]) > 1 and _moves(e, w)}
+        dims = tuple(map(graph.group, e.output.logical))
+        spaces.setdefault(w.extents, []).extend((t, dims) for t in w.tensors)
+
+    def is_beside_others(expr: Reduction, whole: _Whole) -> bool:
+        dims = tuple(map(graph.group, expr.output.logical))
+        return any(t in whole.tensors and others != dims for t, others in spaces[whole.extents])
+
+    padded = {e: w for e, w in wholes.items() if _moves(e, w) and is_beside_others(e, w)}
     if not padded:
         return fusion
     numbers = count(next_number(fusion), 2)
@@ -72,29 +81,38 @@ def pad_reductions(fusion: Fusion) -> Fusion:
 
 def _whole(fusion: Fusion, expr: Reduction) -> _Whole:
     """What a reduction may be padded to."""
-    parts: list[Resize] = []
+    # Per part, and per dim of the reduction's operand, the dim of the part.
+    parts: list[tuple[Resize, Mapping[int, int]]] = []
     tensors: set[Tensor] = set()
     seen: set[Tensor] = set()
-    stack = [expr.input]
+    stack = [(expr.input, {d: d for d in range(expr.input.ndim)})]
     while stack:
-        t = stack.pop()
+        t, places = stack.pop()
         made = fusion.definitions.get(t)
-        if t in seen or t.ndim != expr.input.ndim:
+        if t in seen or not places:
             continue
         seen.add(t)
-        if isinstance(made, Resize) and made.fill is None and made.output.root is None:
-            parts.append(made)
-            stack.append(made.input)
-        elif isinstance(made, Pointwise) and made.op != "segment_set":
-            stack += tensor_inputs(made)
-        else:
-            tensors.add(t)
+        match made:
+            case Resize(fill=None) if made.output.root is None:
+                parts.append((made, places))
+                stack.append((made.input, places))
+            case Pointwise() if made.op != "segment_set":
+                stack += [(v, places) for v in tensor_inputs(made)]
+            case Squeeze(source, _, flags):
+                kept = [d for d, gone in enumerate(flags) if not gone]
+                stack.append((source, {p: kept[d] for p, d in places.items()}))
+            case Broadcast(source, _, flags):
+                kept = [d for d, new in enumerate(flags) if not new]
+                stack.append((source, {p: kept.index(d) for p, d in places.items() if d in kept}))
+            case _:
+                tensors.add(t)
     extents = [d.extent for d in expr.input.visible]
     for p, d in enumerate(expr.output.logical):
         # Extents that have to be equal may be written differently.
-        own = [extents[p], *(part.output.visible[p].extent for part in parts)]
-        for part in parts if d.is_reduction else ():
-            given, window = part.input.visible[p].extent, part.windows[p]
+        of_dim = [(part, places[p]) for part, places in parts if p in places]
+        own = [extents[p], *(part.output.visible[k].extent for part, k in of_dim)]
+        for part, k in of_dim if d.is_reduction else ():
+            given, window = part.input.visible[k].extent, part.windows[k]
             if window.offset is ZERO and not window.pieces and any(_is_most(e, given) for e in own):
                 extents[p] = given
     return _Whole(frozenset(tensors), tuple(extents))

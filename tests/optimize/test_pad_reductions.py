@@ -41,7 +41,15 @@ def rows(o: Any, x: Any) -> Any:
     return o.sum((wide[..., 1:] - wide[..., :-1]).abs(), [2]), o.sum(o.exp(wide), [2])
 
 
-PADDED: dict[str, Callable[[Any, Any], Any]] = {f.__name__: f for f in (variation, largest, rows)}
+def weighed_by_planes(o: Any, x: Any) -> Any:
+    """Differences of one plane, weighed by those of another that lacks its dim of one element."""
+    plane, other = o.cast(x, Float).unsqueeze(1), o.cast(x, Float) * 0.5
+    right = (plane[..., 1:] - plane[..., :-1]).abs() * o.exp(-(other[..., 1:] - other[..., :-1]).abs()).unsqueeze(1)
+    down = (plane[:, :, 1:] - plane[:, :, :-1]).abs() * o.exp(-(other[:, 1:] - other[:, :-1]).abs()).unsqueeze(1)
+    return o.add(right.squeeze(1).mean(), down.squeeze(1).mean())
+
+
+PADDED: dict[str, Callable[[Any, Any], Any]] = {f.__name__: f for f in (variation, largest, rows, weighed_by_planes)}
 
 
 def fusion_of(build: Callable[[Any, Any], Any]) -> tuple[FusionDefinition, Fusion]:
