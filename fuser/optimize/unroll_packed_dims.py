@@ -18,6 +18,13 @@ After:  t1 = add(add(mul(t0[:, :, 0], t2[:, :, 0]), ...), ...); t3 = min(t1, [1]
 
 What all pairs have would be stored, and is larger than what it is computed from.
 
+Few planes, such as channels, where what is reduced over them is reduced over the planes as well:
+
+Before: t1 = sum(abs(t0[n, 3, h, w]), [1]); t2 = sum(exp(t1), [0, 1, 2])
+After:  t1 = add(add(abs(t0[:, 0]), abs(t0[:, 1])), abs(t0[:, 2])); t2 = sum(exp(t1), [0, 1, 2])
+
+Each thread reads a pixel of every plane, and nothing is stored between two kernels.
+
 Windows in dims that lie apart, as those of pooling, where their results are needed by their elements:
 
 Before: t1 = max(t0[n, 2, m, 2], [1, 3]); t2 = eq(t0, broadcast(t1))
@@ -44,7 +51,6 @@ from fuser.ir.fusion.fusion import (
     IterDomain,
     Permute,
     Pointwise,
-    Reducing,
     Reduction,
     Reshape,
     Resize,
@@ -59,6 +65,7 @@ from fuser.ir.fusion.fusion import (
 )
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.fusion.iteration_graph import Group
+from fuser.ir.fusion.reduced_again import is_reduced_again
 from fuser.ir.integers.integers import ONE, ZERO, const
 from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -145,10 +152,15 @@ def _packed_dim(fusion: Fusion) -> Group | None:
     for e in fusion.tensor_exprs:
         if not isinstance(e, (Reduction, Resize)) or not e.input.visible:
             continue
-        extent, group = e.input.visible[-1].extent, graph.group(e.input.visible[-1])
+        at = _axes(e)[-1] if isinstance(e, Reduction) else -1
+        extent, group = e.input.visible[at].extent, graph.group(e.input.visible[at])
         if not extent.is_const or not 1 < extent.value <= MOST:
             continue
         if reduced(e) != {group} if isinstance(e, Reduction) else not _is_pick(e):
+            continue
+        if isinstance(e, Reduction) and at < e.input.ndim - 1:
+            if is_reduced_again(fusion, e.output) and _is_by_element(fusion, group):
+                return group
             continue
         rows = [r for r in reductions if len(reduced(r)) > 1 and group in reduced(r) and r.output.visible]
         is_needed = bool(rows) and _needs(fusion, e, rows)
@@ -161,18 +173,13 @@ def _is_of_pairs(fusion: Fusion, expr: Reduction | Resize) -> bool:
     """Whether an expr reduces what has more dims than all inputs that it is computed from, and its result is reduced again."""
     graph = fusion.resolved_dims
     groups = graph.concrete_groups(expr.output.visible)
-    sources, found = {expr.input}, {expr.output}
+    sources = {expr.input}
     for e in reversed(fusion.tensor_exprs):
         if not sources.isdisjoint(tensor_outputs(e)):
             sources.update(tensor_inputs(e))
     if any(groups <= graph.concrete_groups(t.visible) for t in sources.intersection(fusion.input_tensors)):
         return False
-    for e in fusion.tensor_exprs:
-        if not found.isdisjoint(tensor_inputs(e)):
-            found.update(tensor_outputs(e))
-            if isinstance(e, Reducing):
-                return isinstance(expr, Reduction)
-    return False
+    return isinstance(expr, Reduction) and is_reduced_again(fusion, expr.output)
 
 
 def _is_pick(expr: Resize) -> bool:

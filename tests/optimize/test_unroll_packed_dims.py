@@ -253,3 +253,41 @@ def test_results_that_are_no_larger_or_not_reduced_again_stay_reductions(name: s
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     assert unroll_packed_dims(fusion) is fusion
+
+
+def smoothness(o: Any, x: Any) -> Any:
+    """Of what a pixel has in all planes: one number."""
+    return o.exp(-o.sum(x.abs(), [1])).mean()
+
+
+def spread_and_sum(o: Any, x: Any) -> Any:
+    """The planes' largest, of which each row has the sum."""
+    return o.sum(o.max(x, [1]) * 2.0, [2])
+
+
+@pytest.mark.parametrize("planes", [2, 3, 8])
+@pytest.mark.parametrize("build", [smoothness, spread_and_sum])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_few_planes_are_no_kernel_of_their_own(
+    build: Callable[[Any, Any], Any], planes: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, planes if is_told else -1, -1, -1], True, Float)
+        fd.add_output(build(fd.ops, x))
+    assert fd.fusion is not None
+    for shape in ((3, planes, 5, 33), (2, planes, 7, 8)):
+        array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        (found,) = fd.execute([array])
+        (wanted,) = evaluate_fusion(fd.fusion.ir_fusion, [array])
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5)
+        assert len(fd.program([array]).launches()) == 1
+
+
+def test_more_planes_than_a_few_are_reduced_by_loops() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(smoothness(fd.ops, fd.define_tensor([-1, 9, -1, -1], True, Float)))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    assert unroll_packed_dims(fusion) is fusion

@@ -30,8 +30,8 @@ shapes is one that was defined as 1: to take it away is no read, and reads aroun
     Before:  t1 = relu(t0[t0_size0, t0_size1]);  t2 = reshape(t1, [t0_size0 * t0_size1])
     After:   t1 = relu(t0[b 1, t0_size1]);  t2 = squeeze(t1)[t0_size1], for t0_size0 = 1
 
-Few coordinates, over which what all pairs of points have is reduced, are a number as well: each is code of its own then
-(optimize/unroll_packed_dims.py).
+Few coordinates, over which what all pairs of points have is reduced, are a number as well. So are few planes: each of them is
+code of its own then (optimize/unroll_packed_dims.py).
 
     Before:  t2 = sub(t0[n, 1, t0_size1], t1[1, m, t1_size1]);  t3 = sum(t2, [2])          constraint t0_size1 == t1_size1
     After:   t2 = sub(t0[n, 1, 3], t1[1, m, 3]);  t3 = sum(t2, [2]), for t0_size1 = t1_size1 = 3
@@ -86,6 +86,7 @@ from fuser.ir.fusion.library_ops import LIBRARY_OPS
 from fuser.ir.fusion.library_regions import has_calls, places_of
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.fusion.output_layout import output_stride_order
+from fuser.ir.fusion.reduced_again import is_reduced_again
 from fuser.ir.fusion.reshape_dims import Resolution, resolve
 from fuser.ir.fusion.tensors import IterDomain, IterKind, place_in_root
 from fuser.ir.fusion.user_names import extent_text, value_name
@@ -136,7 +137,8 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
 
 
 def _coordinates(fusion: Fusion) -> Iterator[Int]:
-    """Extents of inputs along a last dim that alone is reduced, of what has more dims than any input it is computed from."""
+    """Extents of inputs along a dim that alone is reduced, where the result is reduced again: any dim but the last one, and
+    the last one of what has more dims than any input that it is computed from."""
     own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
     same: dict[Int, frozenset[Int]] = {}
     for c in fusion.constraints:
@@ -144,19 +146,21 @@ def _coordinates(fusion: Fusion) -> Iterator[Int]:
         same.update(dict.fromkeys(both, both))
     found: dict[Int, None] = {}
     for expr in fusion.exprs:
-        if (
-            isinstance(expr, Reduction)
-            and [d.is_reduction for d in expr.output.produced].index(True) == expr.input.ndim - 1
-        ):
+        if not isinstance(expr, Reduction) or not is_reduced_again(fusion, expr.output):
+            continue
+        axes = [k for k, d in enumerate(expr.output.produced) if d.is_reduction]
+        is_wanted = len(axes) == 1
+        if axes == [expr.input.ndim - 1]:
             classes = {same.get(d.extent, frozenset({d.extent})) for d in expr.input.visible if not d.is_broadcast}
             sources = {expr.input}
             for e in reversed(fusion.tensor_exprs):
                 if not sources.isdisjoint(expr_outputs(e)):
                     sources.update(tensor_inputs(e))
             dims_of = [{d.extent for d in t.visible} for t in sources.intersection(fusion.input_tensors)]
-            if dims_of and not any(all(c & dims for c in classes) for dims in dims_of):
-                last = expr.input.visible[-1].extent
-                found.update(dict.fromkeys(same.get(last, frozenset({last})) & own))
+            is_wanted = bool(dims_of) and not any(all(c & dims for c in classes) for dims in dims_of)
+        if is_wanted:
+            extent = expr.input.visible[axes[0]].extent
+            found.update(dict.fromkeys(same.get(extent, frozenset({extent})) & own))
     yield from found
 
 
