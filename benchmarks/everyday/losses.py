@@ -1,6 +1,6 @@
 """Losses, what they are made of, and their gradients."""
 
-from benchmarks.everyday.recipe import POSITIVE, Recipe, bf16, everyday, f16, f32, ids, mask
+from benchmarks.everyday.recipe import ANGLE, POSITIVE, Recipe, bf16, everyday, f16, f32, ids, mask
 from fuser import ops
 
 
@@ -352,3 +352,77 @@ def total_variation(n, c, s):
         return (h[:, :, 1:] - h[:, :, :-1]).abs().mean() + (h[..., 1:] - h[..., :-1]).abs().mean()
 
     return Recipe([bf16(n, c, s, s)], define, eager)
+
+
+@everyday(m=(2053, 3), n=(200, 7))
+def quantile_huber_qr_dqn(m, n):
+    """Of all pairs of quantiles and targets, a loss for each state."""
+
+    def define(quantiles, targets):
+        apart = targets[:, None] - quantiles[:, :, None]
+        size = apart.abs()
+        huber = ops.where(size <= 1.0, apart * apart * 0.5, size - 0.5)
+        level = (ops.iota(n).float() + 0.5) * (1 / n)
+        return ((level[:, None] - (apart < 0.0).float()).abs() * huber).mean(2).sum(1)
+
+    def eager(torch, quantiles, targets):
+        apart = targets[:, None] - quantiles[:, :, None]
+        huber = torch.where(apart.abs() <= 1, apart.square() * 0.5, apart.abs() - 0.5)
+        level = (torch.arange(n, device=apart.device, dtype=torch.float32) + 0.5) * (1 / n)
+        return ((level[:, None] - (apart < 0).float()).abs() * huber).mean(2).sum(1)
+
+    return Recipe([f32(m, n), f32(m, n)], define, eager)
+
+
+@everyday(m=(2048, 5), v=(10_007, 13))
+def angular_margin_arcface(m, v):
+    """Cross entropy of cosines, of which that of the label is that of a larger angle."""
+
+    def define(cosine, label):
+        c = cosine.float()
+        hit = ops.iota(v) == label[:, None]
+        turned = c * 0.87758256 - (1.0 - c * c).maximum(0.0).sqrt() * 0.47942554
+        logits = ops.where(hit, turned, c) * 64.0
+        top = logits.max(1, True)
+        lse = (logits - top).exp().sum(1).log() + top.squeeze(1)
+        return (lse - ops.where(hit, logits, 0.0).sum(1)).mean()
+
+    def eager(torch, cosine, label):
+        c = cosine.float()
+        hit = torch.arange(v, device=c.device) == label[:, None]
+        turned = c * 0.87758256 - torch.sqrt((1 - c * c).clamp(min=0)) * 0.47942554
+        return torch.nn.functional.cross_entropy(torch.where(hit, turned, c) * 64, label)
+
+    return Recipe([f16(m, v, fill=ANGLE), ids(v, m)], define, eager)
+
+
+@everyday(n=(4099, 9))
+def redundancy_of_features_barlow(n):
+    """How far a cross-correlation is from the identity."""
+
+    def define(c):
+        x = c.float()
+        at = ops.iota(n)
+        own = at[:, None] == at
+        return ops.where(own, (x - 1.0) * (x - 1.0), 0.0).sum() + ops.where(own, 0.0, x * x).sum() * 0.005
+
+    def eager(torch, c):
+        x = c.float()
+        own = torch.eye(n, dtype=torch.bool, device=x.device)
+        return torch.where(own, (x - 1).square(), 0).sum() + torch.where(own, 0, x.square()).sum() * 0.005
+
+    return Recipe([bf16(n, n)], define, eager)
+
+
+@everyday(m=(4099, 9), n=(4096, 11))
+def residual_of_outer_product(m, n):
+    """Mean square of what is left of a matrix behind its approximation of rank one."""
+
+    def define(a, rows, columns):
+        left = a - rows[:, None] * columns
+        return (left * left).mean()
+
+    def eager(torch, a, rows, columns):
+        return (a - rows[:, None] * columns).square().mean()
+
+    return Recipe([f32(m, n), f32(m), f32(n)], define, eager)

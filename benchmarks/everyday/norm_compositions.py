@@ -121,3 +121,24 @@ def layernorm_of_unshuffled_pixels(n, s, r, c):
         return torch.nn.functional.layer_norm(h, (r * r * c,), gain, bias).to(x.dtype)
 
     return Recipe([bf16(n, s * r, s * r, c), f32(r * r * c), f32(r * r * c)], define, eager)
+
+
+@everyday(n=(32, 2), groups=(8, 2), c=(16, 3), s=(56, 5))
+def evonorm_s0(n, groups, c, s):
+    """A gate of each channel over the deviation of its group."""
+
+    def define(x, v, gain, bias):
+        h = x.float().reshape(n, groups, c, s, s)
+        variance = h.var_mean([2, 3, 4], 0, True)[0]
+        per_channel = [t.reshape(groups, c, 1, 1) for t in (v, gain, bias)]
+        gated = h * (h * per_channel[0]).sigmoid() * (variance + 1e-5).rsqrt()
+        return (gated * per_channel[1] + per_channel[2]).reshape(n, groups * c, s, s).half()
+
+    def eager(torch, x, v, gain, bias):
+        h = x.float().view(n, groups, c, s, s)
+        variance = h.var((2, 3, 4), correction=0, keepdim=True)
+        per_channel = [t.view(groups, c, 1, 1) for t in (v, gain, bias)]
+        gated = h * torch.sigmoid(h * per_channel[0]) * torch.rsqrt(variance + 1e-5)
+        return (gated * per_channel[1] + per_channel[2]).reshape(n, groups * c, s, s).to(x.dtype)
+
+    return Recipe([f16(n, groups * c, s, s), f32(groups * c), f32(groups * c), f32(groups * c)], define, eager)

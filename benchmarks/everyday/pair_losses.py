@@ -360,3 +360,35 @@ def masked_kl_of_logits(m, v):
         return (kl * keep).sum() / keep.sum()
 
     return Recipe([bf16(m, v), bf16(m, v), mask(m)], define, eager)
+
+
+@everyday(m=(64, 2), k=(24, 3), n=(1001, 5))
+def crps_of_ensemble(m, k, n):
+    """How far an ensemble of forecasts is from what came, and from itself."""
+
+    def define(forecast, came):
+        off = (forecast - came[:, None]).abs().mean(1)
+        apart = (forecast[:, :, None] - forecast[:, None]).abs().mean([1, 2])
+        return off - apart * 0.5
+
+    def eager(torch, forecast, came):
+        apart = (forecast[:, :, None] - forecast[:, None]).abs().mean((1, 2))
+        return (forecast - came[:, None]).abs().mean(1) - apart * 0.5
+
+    return Recipe([f32(m, k, n), f32(m, n)], define, eager)
+
+
+@everyday(m=(20_011, 5), k=(17, 3))
+def keypoint_similarity_oks(m, k):
+    def define(predicted, wanted, seen, area, scale):
+        square = ((predicted - wanted) * (predicted - wanted)).sum(2)
+        near = (-square / (area[:, None] * scale * scale * 2.0 + 1e-9)).exp()
+        return ops.where(seen, near, 0.0).sum(1) / seen.float().sum(1).maximum(1.0)
+
+    def eager(torch, predicted, wanted, seen, area, scale):
+        square = (predicted - wanted).square().sum(2)
+        near = torch.exp(-square / (area[:, None] * scale * scale * 2 + 1e-9))
+        return torch.where(seen, near, 0.0).sum(1) / seen.float().sum(1).clamp(min=1)
+
+    inputs = [f32(m, k, 2), f32(m, k, 2), mask(m, k), f32(m, fill=POSITIVE), f32(k, fill=POSITIVE)]
+    return Recipe(inputs, define, eager)

@@ -315,3 +315,18 @@ def pooled_by_learned_scores(b, s, d):
         return (x.float() * p[..., None]).sum(1).half()
 
     return Recipe([f16(b, s, d), f16(b, s), mask(b, s)], define, eager)
+
+
+@everyday(b=(64, 2), h=(12, 3), s=(577, 7), d=(64, 5))
+def pooled_by_heads(b, h, s, d):
+    """Attention of one query for each head: the softmax of its scores weighs the values of all tokens."""
+
+    def define(score, v):
+        p = softmax(score.float()).permute(0, 2, 1)
+        return (v.float() * p.unsqueeze(-1)).sum(1).bfloat16()
+
+    def eager(torch, score, v):
+        p = torch.softmax(score.float(), -1).transpose(1, 2)
+        return (v.float() * p[..., None]).sum(1).to(v.dtype)
+
+    return Recipe([bf16(b, h, s), bf16(b, s, h, d)], define, eager)

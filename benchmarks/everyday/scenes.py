@@ -262,3 +262,72 @@ def asian_option_payoffs(paths, t):
         return torch.relu(torch.cumsum(steps, 1).exp().mean(1) - 1)
 
     return Recipe([f32(paths, t)], define, eager)
+
+
+@everyday(n=(8, 2), h=(384, 6), w=(1280, 9))
+def edge_aware_smoothness_monodepth(n, h, w):
+    """How much a disparity changes where its picture does not, as one number."""
+
+    def define(disparity, picture):
+        d = disparity / (disparity.mean([2, 3], True) + 1e-7)
+        across = (picture[..., :-1] - picture[..., 1:]).abs().mean(1, True)
+        down = (picture[:, :, :-1] - picture[:, :, 1:]).abs().mean(1, True)
+        x = (d[..., :-1] - d[..., 1:]).abs() * (-across).exp()
+        y = (d[:, :, :-1] - d[:, :, 1:]).abs() * (-down).exp()
+        return x.mean() + y.mean()
+
+    def eager(torch, disparity, picture):
+        d = disparity / (disparity.mean((2, 3), True) + 1e-7)
+        across = (picture[..., :-1] - picture[..., 1:]).abs().mean(1, True)
+        down = (picture[:, :, :-1] - picture[:, :, 1:]).abs().mean(1, True)
+        x = (d[..., :-1] - d[..., 1:]).abs() * torch.exp(-across)
+        return x.mean() + ((d[:, :, :-1] - d[:, :, 1:]).abs() * torch.exp(-down)).mean()
+
+    return Recipe([f32(n, 1, h, w, fill=POSITIVE), f32(n, 3, h, w)], define, eager)
+
+
+@everyday(n=(16, 3), h=(480, 7), w=(641, 9))
+def scale_invariant_depth_loss(n, h, w):
+    """Of logarithms of depths, where a depth is known."""
+
+    def define(predicted, wanted):
+        known = wanted > 0.6
+        apart = ops.where(known, predicted.log() - wanted.log(), 0.0)
+        count = known.float().sum()
+        mean = apart.sum() / count
+        return ((apart * apart).sum() / count - mean * mean * 0.85).sqrt()
+
+    def eager(torch, predicted, wanted):
+        known = wanted > 0.6
+        apart = torch.where(known, torch.log(predicted) - torch.log(wanted), 0.0)
+        count = known.sum()
+        return torch.sqrt(apart.square().sum() / count - 0.85 * (apart.sum() / count) ** 2)
+
+    return Recipe([f32(n, h, w, fill=POSITIVE), f32(n, h, w, fill=POSITIVE)], define, eager)
+
+
+@everyday(m=(500_003, 7))
+def spherical_harmonics_of_directions(m):
+    """Degrees 0 to 2, by direction."""
+
+    def terms(x, y, z):
+        return [
+            y * -0.48860251,
+            z * 0.48860251,
+            x * -0.48860251,
+            x * y * 1.09254843,
+            y * z * -1.09254843,
+            (z * z * 2.0 - x * x - y * y) * 0.31539157,
+            x * z * -1.09254843,
+            (x * x - y * y) * 0.54627422,
+        ]
+
+    def define(v):
+        x, y, z = (v[:, k : k + 1] for k in range(3))
+        return ops.cat([ops.full([m, 1], 0.28209479, DataType.Float), *terms(x, y, z)], 1)
+
+    def eager(torch, v):
+        x, y, z = v[:, 0:1], v[:, 1:2], v[:, 2:3]
+        return torch.cat((torch.full_like(x, 0.28209479), *terms(x, y, z)), 1)
+
+    return Recipe([f32(m, 3)], define, eager)

@@ -309,3 +309,20 @@ def masked_composite_srgb(n, s):
         return torch.where(mixed <= 0.0031308, mixed * 12.92, bright).half()
 
     return Recipe([f16(n, 3, s, s), f16(n, 3, s, s), f16(n, s, s, fill=POSITIVE), mask(n, s, s)], define, eager)
+
+
+@everyday(n=(32, 2), c=(80, 3), s=(128, 9))
+def peaks_of_heatmap_centernet(n, c, s):
+    """Scores where none of the eight neighbours is larger."""
+
+    def define(x):
+        p = ops.pad(x, [1, 1, 1, 1], float("-inf"))
+        rows = p[:, :, :s].maximum(p[:, :, 1 : s + 1]).maximum(p[:, :, 2:])
+        top = rows[..., :s].maximum(rows[..., 1 : s + 1]).maximum(rows[..., 2:])
+        return ops.where(top == x, x.float().sigmoid(), 0.0).half()
+
+    def eager(torch, x):
+        top = torch.nn.functional.max_pool2d(x, 3, 1, 1)
+        return torch.where(top == x, torch.sigmoid(x.float()), 0.0).to(x.dtype)
+
+    return Recipe([f16(n, c, s, s)], define, eager)
