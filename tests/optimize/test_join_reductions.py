@@ -39,6 +39,8 @@ JOINED: dict[str, Callable[[Any, Any], Any]] = {
     "three": lambda o, x: o.sum(o.sum(o.sum(x, [1]), [0]), [0]),
     "largest": lambda o, x: o.max(o.max(o.abs(x), [2]), [0]),
     "integers": lambda o, x: o.sum(o.sum(o.cast(x, Int), [1]), [0]),
+    "means": lambda o, x: (x + 1.0).mean(2).mean(0),
+    "a mean and a sum": lambda o, x: o.sum(0.5 * o.sum(x, [1]), [0]),
     "counts of positions": lambda o, x: o.sum(o.sum(o.cast(_at(o, x), Float), [1]), [0]),
 }
 
@@ -53,14 +55,17 @@ def test_steps_are_one(name: str) -> None:
     assert after == before - (2 if name == "three" else 1)
     assert join_reductions(found) is found
     (y,) = evaluate_fusion(fusion, [X])
-    np.testing.assert_array_equal(evaluate_fusion(found, [X])[0], y)
-    np.testing.assert_array_equal(fd.execute([X], device="simulator")[0], y)
+    for result in (evaluate_fusion(found, [X])[0], fd.execute([X], device="simulator")[0]):
+        # A mean of means rounds elsewhere.
+        np.testing.assert_allclose(np.asarray(result), y, rtol=3e-7 if name == "means" else 0)
 
 
 OTHERS: dict[str, Callable[[Any, Any], Any]] = {
     "another reader": lambda o, x: (lambda t: o.add(o.sum(t, [0]), o.max(t, [0])))(o.sum(x, [2])),
     "an output": lambda o, x: (lambda t: (t, o.sum(t, [0])))(o.sum(x, [2])),
     "other kinds": lambda o, x: o.max(o.sum(x, [2]), [0]),
+    "a quotient of a sum": lambda o, x: o.sum(1.0 / o.sum(x + 9.0, [2]), [0]),
+    "largest of scaled": lambda o, x: o.max(o.max(x, [2]) * -1.0, [0]),
     "something between": lambda o, x: o.sum(o.sqrt(o.sum(x * x, [2])), [0]),
     "rounded between": lambda o, x: o.sum(o.sum(o.cast(x, BFloat16), [2], dtype=BFloat16), [0], dtype=BFloat16),
     "steps that another needs": lambda o, x: (o.sum(o.exp(x), [1, 2]), o.sum(o.sum(x, [1, 2]), [0])),
