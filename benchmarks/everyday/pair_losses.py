@@ -364,16 +364,15 @@ def masked_kl_of_logits(m, v):
 
 @everyday(m=(64, 2), k=(24, 3), n=(1001, 5))
 def crps_of_ensemble(m, k, n):
-    """How far an ensemble of forecasts is from what came, and from itself."""
+    """How far an ensemble of forecasts is from what came, and from itself: what a ranked probability score is made of."""
 
     def define(forecast, came):
         off = (forecast - came[:, None]).abs().mean(1)
-        apart = (forecast[:, :, None] - forecast[:, None]).abs().mean([1, 2])
-        return off - apart * 0.5
+        return off, (forecast[:, :, None] - forecast[:, None]).abs().mean([1, 2])
 
     def eager(torch, forecast, came):
         apart = (forecast[:, :, None] - forecast[:, None]).abs().mean((1, 2))
-        return (forecast - came[:, None]).abs().mean(1) - apart * 0.5
+        return (forecast - came[:, None]).abs().mean(1), apart
 
     return Recipe([f32(m, k, n), f32(m, n)], define, eager)
 

@@ -186,8 +186,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         # What all elements of an access share takes registers, too.
         full = sum(size for _, size, _ in reads)
         names = {name for name, *_ in reads}
-    fastest = groups[order[-1]]
-    along = {r.name for r in input_reads(segment) if fastest in graph.concrete_groups(r.varying_dims)}
+    along = {r.name for r in input_reads(segment) if not graph.concrete_groups(r.varying_dims).isdisjoint(row)}
     is_length = inner and kept_count > 1
     is_many = kept_count >= device.sm_count * device.max_threads_per_sm
 
