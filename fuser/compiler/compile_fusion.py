@@ -225,7 +225,7 @@ def resolved_reshapes(fusion: Fusion, bound: BoundInputs) -> tuple[Resolution, .
 
 def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[BoundInputs]:
     """The inputs of each segment: those of the fusion, and intermediates as the host program lays them out."""
-    slots = _Slots(dict(bound.tensors), bound.scalars)
+    slots = _Slots(_placed(bound.tensors), bound.scalars)
     layouts: SlotLayouts | None = None
     found: list[BoundInputs] = []
     for segment in segmented.segments:
@@ -238,6 +238,14 @@ def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[B
             if t.name not in slots.known:
                 slots.known[t.name] = _intermediate(t, segment, layouts, slots)
     return found
+
+
+def _placed(tensors: Mapping[str, TensorDescriptor]) -> dict[str, TensorDescriptor]:
+    """Tensors that are nowhere yet, such as copies of host arrays, in places of their own: views of one then overlap it."""
+    apart = 1 << 60
+    return {
+        name: t if t.address else replace(t, address=apart * (k + 1)) for k, (name, t) in enumerate(tensors.items())
+    }
 
 
 class _Slots:

@@ -63,7 +63,7 @@ def collect_facts(
     for t in scheduled.fusion.input_tensors:
         if not t.is_cpu:
             facts += layout_facts(t.name, tensors[t.name])
-            facts += _ones(t, tensors[t.name])
+            facts += _known_extents(t, tensors[t.name])
     for t, width in vectorized_arguments(scheduled):
         described = tensors.get(t.name)
         if described is None:  # an output: its storage is ours, its extents are the inputs'
@@ -85,10 +85,15 @@ def collect_facts(
     return frozenset(kept)
 
 
-def _ones(tensor: Tensor, described: TensorDescriptor) -> list[Fact]:
-    """The dims of one element, as such: schedules leave them and their strides out of account, which may be any numbers."""
+def _known_extents(tensor: Tensor, described: TensorDescriptor) -> list[Fact]:
+    """Dims of one element, as such: schedules leave them and their strides out of account, which may be any numbers. And those
+    that are numbers in the fusion, as told or as found when inputs were bound: kernels have no others."""
     dims = enumerate(zip(tensor.visible, described.sizes, strict=True))
-    return [ExtentIs(tensor.name, i, 1) for i, (d, n) in dims if n == 1 and isinstance(d.extent, Symbol)]
+    return [
+        ExtentIs(tensor.name, i, n)
+        for i, (d, n) in dims
+        if d.extent.is_const or (n == 1 and isinstance(d.extent, Symbol))
+    ]
 
 
 def declared_facts(scheduled: ScheduleBuilder, *, index_bits: int | None = None) -> Facts:

@@ -453,3 +453,15 @@ def test_new_sizes_in_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
         copies[is_apart].add(Copy in kinds(fd.program(placed)))
     assert copies == {True: {False}, False: {True, False}}
     assert len(bound) < 40
+
+
+def test_a_view_of_a_host_array_is_where_the_array_is() -> None:
+    """Also if its copy is nowhere yet when a kernel is planned, as that of an array that is read backwards."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(x + fd.ops.permute(x, [1, 0]), x)
+    made = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for given in (made.copy()[::-1], made.copy(), made.copy()[:, ::-1]):
+        wanted = given + given.T
+        fd.execute([given], device="simulator")
+        np.testing.assert_array_equal(given, wanted)

@@ -80,6 +80,7 @@ from fuser.ir.fusion.fusion import (
     memory_order,
     row_major_order,
     tensor_inputs,
+    tensor_outputs,
 )
 from fuser.ir.fusion.fusion_builder import FusionBuilder
 from fuser.ir.fusion.library_ops import LIBRARY_OPS
@@ -105,7 +106,14 @@ Layouts = Mapping[str, Sequence[tuple[int, int]]]
 def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
     """Pairs of an extent that is known only when inputs are bound and what it may turn out to be equal to: 1, for extents of
     factories, expansions and resizes; the extent of the dim that is sliced, for a slice that may take all of it; bounds of
-    slices that are not clamped; those of the operands, where all of them may be 1."""
+    slices that are not clamped; those of the operands, where all of them may be 1; a few, for coordinates and planes."""
+    few = [const(k) for k in range(1, MOST_COORDINATES + 1)]
+    return tuple(dict.fromkeys((*_choices(fusion), *product(_coordinates(fusion), few))))
+
+
+@memoized
+def _choices(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
+    """Those of `dynamic_extents` that decide what an expr is."""
     found: dict[tuple[Int, Int], None] = {}
     for expr in fusion.exprs:
         match expr:
@@ -131,8 +139,6 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
                     found.update({(joined, e): None for e in extents})
             case _:
                 pass
-    few = (const(k) for k in range(1, MOST_COORDINATES + 1))
-    found.update(dict.fromkeys(product(_coordinates(fusion), few)))
     return tuple(found)
 
 
@@ -144,23 +150,24 @@ def _coordinates(fusion: Fusion) -> Iterator[Int]:
     for c in fusion.constraints:
         both = same.get(c.left, frozenset({c.left})) | same.get(c.right, frozenset({c.right}))
         same.update(dict.fromkeys(both, both))
+    sources: dict[Tensor, frozenset[Tensor]] = {t: frozenset({t}) for t in fusion.input_tensors}
     found: dict[Int, None] = {}
-    for expr in fusion.exprs:
+    for expr in fusion.tensor_exprs:
+        of = frozenset[Tensor]().union(*(sources.get(t, frozenset()) for t in tensor_inputs(expr)))
+        sources.update(dict.fromkeys(tensor_outputs(expr), of))
         if not isinstance(expr, Reduction) or not is_reduced_again(fusion, expr.output):
             continue
         axes = [k for k, d in enumerate(expr.output.produced) if d.is_reduction]
-        is_wanted = len(axes) == 1
+        extent = expr.input.visible[axes[0]].extent
+        wanted = same.get(extent, frozenset({extent})) & own
+        if len(axes) > 1 or not wanted:
+            continue
         if axes == [expr.input.ndim - 1]:
             classes = {same.get(d.extent, frozenset({d.extent})) for d in expr.input.visible if not d.is_broadcast}
-            sources = {expr.input}
-            for e in reversed(fusion.tensor_exprs):
-                if not sources.isdisjoint(expr_outputs(e)):
-                    sources.update(tensor_inputs(e))
-            dims_of = [{d.extent for d in t.visible} for t in sources.intersection(fusion.input_tensors)]
-            is_wanted = bool(dims_of) and not any(all(c & dims for c in classes) for dims in dims_of)
-        if is_wanted:
-            extent = expr.input.visible[axes[0]].extent
-            found.update(dict.fromkeys(same.get(extent, frozenset({extent})) & own))
+            dims_of = ({d.extent for d in t.visible} for t in of)
+            if not of or any(all(c & dims for c in classes) for dims in dims_of):
+                continue
+        found.update(dict.fromkeys(wanted))
     yield from found
 
 
@@ -324,29 +331,21 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     if not equal and not changed:
         return fusion
     resolution_of = dict(zip((e.output for e in reshapes), resolved, strict=True))
-    coordinates = frozenset(_coordinates(fusion))
+    decided = equal.intersection(_choices(fusion))
+    made = _Rebuild(fusion, decided, resolution_of, {}).run()
+    # Only what has to be equal now is: an extent of a reshape may be 1, and meet any other.
+    coordinates = frozenset(_coordinates(made))
     numbers = {e: other for e, other in equal if e in coordinates and other.is_const}
-    made = _rebuilt(fusion, fusion, equal, resolution_of, numbers, extents)
-    ones = dict.fromkeys(_ones_of_inputs(made), ONE)
-    return _rebuilt(fusion, made, equal, resolution_of, {**numbers, **ones}, extents) if ones else made
-
-
-def _rebuilt(
-    fusion: Fusion,
-    told: Fusion,
-    equal: frozenset[tuple[Int, Int]],
-    resolved: Mapping[Tensor, Resolution],
-    numbers: Mapping[Int, Int],
-    extents: Mapping[str, int],
-) -> Fusion:
-    """The fusion where these extents of inputs are numbers. `told`: has constraints, which are checked as before."""
+    numbers.update(dict.fromkeys(_ones_of_inputs(made), ONE))
+    if not numbers:
+        return made
     # Of what these have to be equal to nothing is left to see.
-    checked = [c for c in told.constraints if not numbers.keys().isdisjoint((*c.left.symbols, *c.right.symbols))]
+    checked = [c for c in made.constraints if not numbers.keys().isdisjoint((*c.left.symbols, *c.right.symbols))]
     try:
-        return _Rebuild(fusion, equal, resolved, numbers, checked).run()
+        return _Rebuild(fusion, decided, resolution_of, numbers, checked).run()
     except DefinitionRuntimeError:
         # Inputs that do not fit a size that is told are the caller's: the constraints say which.
-        check_constraints(told, extents)
+        check_constraints(made, extents)
         raise
 
 
@@ -397,7 +396,7 @@ class _Rebuild:
         }
         self.known.update(numbers)
         # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
-        for e, other in dynamic_extents(fusion):
+        for e, other in _choices(fusion):
             if (e, other) in equal and e not in self.ones and other.weight < e.weight:
                 self.known.setdefault(e, replaced(other, self.known))
         self.builder = FusionBuilder.of_concrete(fusion)

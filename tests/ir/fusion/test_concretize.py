@@ -529,3 +529,26 @@ def test_coordinates_of_what_is_no_pair_stay_symbols() -> None:
     assert fd.fusion is not None
     fusion = fd.fusion.ir_fusion
     assert concretize(fusion, bind_extents(fusion, [(5, 3), (5, 3)]).extents) is fusion
+
+
+@pytest.mark.parametrize("sizes", [(1, 5), (5, 1), (12, 1), (3, 3), (9, 9)], ids=str)
+def test_what_a_reshape_makes_one_element_meets_any_number_of_coordinates(sizes: tuple[int, int]) -> None:
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        for out in near_points(fd.ops, *(t.reshape(t.size(0), t.size(1)) for t in (x, y))):
+            fd.add_output(out)
+    x, y = (np.full((n, k), float(n), np.float32) for n, k in zip((3, 4), sizes, strict=True))
+    (found,) = fd.execute([x, y], device="simulator")
+    np.testing.assert_array_equal(np.asarray(found), ((x[:, None] - y) ** 2).sum(2).min(1))
+
+
+@pytest.mark.parametrize("sizes", [(-1, -1), (-1, 3)], ids=str)
+def test_programs_are_for_the_numbers_that_they_were_made_for(sizes: tuple[int, int]) -> None:
+    """Told, or found when inputs were bound: others are read from where they are not."""
+    fd = points(sizes)
+    three = [np.ones((5, 3), np.float32), np.zeros((6, 3), np.float32)]
+    program = fd.program(three)
+    np.testing.assert_array_equal(np.asarray(program.run(three)[0]), np.full(5, 3.0))
+    for count in (2, 4):
+        with pytest.raises(InputRuntimeError):
+            program.run([np.ones((5, count), np.float32), np.zeros((6, count), np.float32)])
