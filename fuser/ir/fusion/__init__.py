@@ -21,7 +21,8 @@ Dims
     views.py                 exprs whose result is its operand's memory seen with other sizes and strides
     output_layout.py         memory order of outputs, a function of the definition alone
 Sizes
-    concretize.py            what sizes decide of a fusion: dims of one element, resolved reshapes
+    concretize.py            what sizes decide of a fusion: dims of one element, few elements, resolved reshapes
+    reduced_again.py         what a tensor that a reduction needs is: for few elements, here and in optimize/
     extent_binding.py        values of extent symbols and scalars, from the inputs
     scalar_evaluation.py     host arithmetic on scalars
 Exprs that a library computes
