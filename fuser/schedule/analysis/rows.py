@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.fusion.fusion import Fusion, IterDomain, Tensor
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
 from fuser.ir.integers.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.records import record
-from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, min_peeled_length
+from fuser.schedule.analysis.alignment import RowAccesses, choose_accesses, contiguous_suffix, min_peeled_length
 from fuser.schedule.analysis.input_reads import InputRead, input_reads
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
 from fuser.schedule.analysis.reference import input_dims, vector_limit
@@ -189,3 +190,26 @@ def row_extent_ranges(
         result.append((*place, low, limit))
         room //= limit
     return tuple(result)
+
+
+def two_row_ranges(space: ReducedSpace, row: Sequence[Group], vector: int) -> tuple[ExtentRange, ...]:
+    """(input, dim, low, high) for the fastest dim of a row, so that `vector` neighbours are in at most two runs of it.
+
+    One division then serves them all, where places along that dim are found by dividing those in a row of several dims. Empty
+    where the dim is shorter now, or nothing is divided.
+    """
+    fastest = row[-1]
+    if vector == 1 or space.sizes[fastest] < vector or not _divides(space, row):
+        return ()
+    places = input_dims(space.segment).get(fastest, ())
+    place = next(((name, i) for name, i, dim in places if dim.extent is fastest.extent), None)
+    return () if place is None else ((*place, vector, INDEX_LIMIT),)
+
+
+def _divides(space: ReducedSpace, row: Sequence[Group]) -> bool:
+    """Whether some value has other dims than a row, or an argument is not one run of memory along it."""
+    whole, segment = frozenset(row), space.segment
+    along = (whole.intersection(space.graph.concrete_groups(t.visible)) for t in segment.tensors)
+    if any(row[-1] in dims and dims != whole for dims in along):
+        return True
+    return len(contiguous_suffix(segment, row, space.sizes, space.inputs)) < len(row)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from fuser.ir.device_info import REGISTER_BYTES, SECTOR_BYTES, DeviceInfo
-from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.fusion.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.fusion.iteration_graph import Group
 from fuser.ir.fusion.memoized import memoized
@@ -19,7 +18,8 @@ from fuser.schedule.analysis.input_reads import ACCESS_BYTES, input_reads, teste
 from fuser.schedule.analysis.layout import arguments_of
 from fuser.schedule.analysis.reduced_dims import reductions_of
 from fuser.schedule.analysis.reduced_space import ReducedSpace, reduced_space
-from fuser.schedule.analysis.reference import input_dims, vector_limit
+from fuser.schedule.analysis.reference import vector_limit
+from fuser.schedule.analysis.rows import two_row_ranges
 from fuser.schedule.cost.instruction_cache import element_instructions, max_unrolled_elements, row_instructions
 from fuser.schedule.cost.rounding import OF_ROWS, ceil_div, round_to_significant_bits, round_up_length
 from fuser.schedule.cost.scratch_budget import partial_result_bytes
@@ -220,7 +220,7 @@ def find_reduction(segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -
         is_dense=is_dense,
         stored=sum(t.dtype.itemsize for t in segment.output_tensors if reduced.isdisjoint(map(graph.group, t.visible))),
     )
-    return SizedReduction(space, order, run_dims, accesses, _ranges_of_two_rows(found, row, accesses))
+    return SizedReduction(space, order, run_dims, accesses, two_row_ranges(found, row, accesses.vector))
 
 
 def _find_accesses(
@@ -275,26 +275,6 @@ def _find_accesses(
         limit = min(limit, short)
         accesses = choose_accesses(segment, row, inputs, limit, most=Aligned)
     return row, accesses, run_dims
-
-
-def _ranges_of_two_rows(found: ReducedSpace, row: Sequence[Group], accesses: RowAccesses) -> tuple[ExtentRange, ...]:
-    """What is asked where places along the fastest dim are found by dividing places in a row of several dims: that the elements
-    of an access are in at most two runs of that dim, so that one division serves them all."""
-    fastest, vector = row[-1], accesses.vector
-    if vector == 1 or found.sizes[fastest] < vector or not _divides_rows(found, row):
-        return ()
-    places = input_dims(found.segment).get(fastest, ())
-    place = next(((name, i) for name, i, dim in places if dim.extent is fastest.extent), None)
-    return () if place is None else ((*place, vector, INDEX_LIMIT),)
-
-
-def _divides_rows(found: ReducedSpace, row: Sequence[Group]) -> bool:
-    """Whether some value has other dims than a row, or an argument is not one run of memory along it."""
-    graph, whole = found.graph, frozenset(row)
-    along = (whole.intersection(graph.concrete_groups(t.visible)) for t in found.segment.tensors)
-    return any(row[-1] in dims and dims != whole for dims in along) or len(
-        contiguous_suffix(found.segment, row, found.sizes, found.inputs)
-    ) < len(row)
 
 
 def _reads_elements(segment: Fusion, fastest: Group, accesses: RowAccesses) -> bool:
