@@ -1,8 +1,8 @@
-"""Facts: what a kernel assumes about the arguments it was compiled for, checked again at every launch.
+"""Facts: what a kernel assumes about the arguments it was compiled for, checked when a launch is bound.
 
 Grammar
     facts := frozenset of fact
-    fact  := ExtentIs(tensor, dim, value)            the extent is exactly `value` (0 or 1)
+    fact  := ExtentIs(tensor, dim, value)            the extent is exactly `value`
            | ExtentDivisible(tensor, dim, divisor)
            | ExtentWithin(tensor, dim, low, high)    low <= extent <= high: the row fits where a schedule keeps it
            | UnitStride(tensor, dim)                 stride 1, or at most one element along the dim

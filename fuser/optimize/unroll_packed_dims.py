@@ -41,7 +41,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from fuser.ir.fusion.concretize import MOST_COORDINATES
+from fuser.ir.fusion.concretize import MOST_ELEMENTS
 from fuser.ir.fusion.fusion import (
     Broadcast,
     Expr,
@@ -71,7 +71,7 @@ from fuser.ir.ops.reductions import REDUCTIONS
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.replace_exprs import replace_exprs
 
-MOST = MOST_COORDINATES
+MOST = MOST_ELEMENTS
 """Elements of such a dim: values of 4 bits in a word. Each is code of its own."""
 _BY_ELEMENT = (Pointwise, Broadcast, Squeeze, Permute, Full, Iota)
 

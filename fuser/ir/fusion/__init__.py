@@ -4,7 +4,7 @@ Extents are integer expressions over symbols of the inputs' sizes. Extents that 
 structure, are constraints, checked when inputs are bound. What follows from the structure alone is found once, however many
 shapes ask for it (memoized.py). A maximum and the sum of the exponentials below it are one reduction with two results
 (`ExpSum`); optimize/fuse_exp_sums.py finds it, and a scheduler that holds the row on chip may take it apart again
-(schedule/two_pass.py).
+(ir/schedule/two_pass.py).
 
 The IR
     fusion.py                grammar and semantics; values in tensors.py, exprs in fusion_exprs.py
@@ -15,7 +15,7 @@ The IR
     sub_fusion.py            some exprs as a fusion of their own; live_order.py is the canonical order of exprs
 Dims
     dim_pairs.py             the only definition of which dim of an operand is which dim of a result
-    iteration_graph.py       which iteration domains are the same. Loop sharing (schedule/inlining.py), indices
+    iteration_graph.py       which iteration domains are the same. Loop sharing (ir/schedule/inlining.py), indices
                              (lowering/loop_nests/indexing.py) and predicates are walks over this graph
     reshape_dims.py          which dims of a reshape follow from which
     views.py                 exprs whose result is its operand's memory seen with other sizes and strides

@@ -30,8 +30,9 @@ shapes is one that was defined as 1: to take it away is no read, and reads aroun
     Before:  t1 = relu(t0[t0_size0, t0_size1]);  t2 = reshape(t1, [t0_size0 * t0_size1])
     After:   t1 = relu(t0[b 1, t0_size1]);  t2 = squeeze(t1)[t0_size1], for t0_size0 = 1
 
-Few coordinates, over which what all pairs of points have is reduced, are a number as well. So are few planes: each of them is
-code of its own then (optimize/unroll_packed_dims.py).
+An extent of at most eight becomes a number if its dim alone is reduced and the result is reduced again (docs/decisions/0025):
+planes, such as channels, and coordinates of what all pairs of points have. Each is code of its own then
+(optimize/unroll_packed_dims.py).
 
     Before:  t2 = sub(t0[n, 1, t0_size1], t1[1, m, t1_size1]);  t3 = sum(t2, [2])          constraint t0_size1 == t1_size1
     After:   t2 = sub(t0[n, 1, 3], t1[1, m, 3]);  t3 = sum(t2, [2]), for t0_size1 = t1_size1 = 3
@@ -96,8 +97,8 @@ from fuser.ir.integers.integer_nodes import Environment
 from fuser.ir.integers.integers import ONE, ZERO, Int, Max, Min, Select, Symbol, const, replaced
 from fuser.ir.ops.scans import SCANS
 
-MOST_COORDINATES = 8
-"""Elements of a dim that are few."""
+MOST_ELEMENTS = 8
+"""Of a dim that is worth a kernel of its own: see `_small_extents`."""
 
 # Per input tensor: (size, stride) of each dim.
 Layouts = Mapping[str, Sequence[tuple[int, int]]]
@@ -107,8 +108,8 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
     """Pairs of an extent that is known only when inputs are bound and what it may turn out to be equal to: 1, for extents of
     factories, expansions and resizes; the extent of the dim that is sliced, for a slice that may take all of it; bounds of
     slices that are not clamped; those of the operands, where all of them may be 1; a few, for coordinates and planes."""
-    few = [const(k) for k in range(1, MOST_COORDINATES + 1)]
-    return tuple(dict.fromkeys((*_choices(fusion), *product(_coordinates(fusion), few))))
+    few = [const(k) for k in range(1, MOST_ELEMENTS + 1)]
+    return tuple(dict.fromkeys((*_choices(fusion), *product(_small_extents(fusion), few))))
 
 
 @memoized
@@ -142,7 +143,7 @@ def _choices(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
     return tuple(found)
 
 
-def _coordinates(fusion: Fusion) -> Iterator[Int]:
+def _small_extents(fusion: Fusion) -> Iterator[Int]:
     """Extents of inputs along a dim that alone is reduced, where the result is reduced again: any dim but the last one, and
     the last one of what has more dims than any input that it is computed from."""
     own = {d.extent for t in fusion.input_tensors for d in t.visible if isinstance(d.extent, Symbol)}
@@ -316,8 +317,8 @@ def _shape_text(fusion: Fusion, extents: Sequence[Int], sizes: Sequence[int]) ->
 
 
 def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resolution, ...] | None = None) -> Fusion:
-    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1 or that of the
-    dim it is cut from, and every reshape is resolved.
+    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is what it may
+    turn out to be, and every reshape is resolved.
 
     `resolved`: the resolutions for these inputs; found for dense ones if they are not given.
 
@@ -334,8 +335,8 @@ def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resol
     decided = equal.intersection(_choices(fusion))
     made = _Rebuild(fusion, decided, resolution_of, {}).run()
     # Only what has to be equal now is: an extent of a reshape may be 1, and meet any other.
-    coordinates = frozenset(_coordinates(made))
-    numbers = {e: other for e, other in equal if e in coordinates and other.is_const}
+    small = frozenset(_small_extents(made))
+    numbers = {e: other for e, other in equal if e in small and other.is_const}
     numbers.update(dict.fromkeys(_ones_of_inputs(made), ONE))
     if not numbers:
         return made
